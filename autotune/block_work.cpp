@@ -81,9 +81,11 @@ class LoggingGroup final : public comm::ProcessGroup {
   void all_gather(ConstTensorView, TensorView whole, Stream&) override { note(comm::Operation::AllGather, whole); }
   void broadcast(TensorView data, int, Stream&) override { note(comm::Operation::Broadcast, data); }
   void all_to_all(ConstTensorView in, TensorView, Stream&) override { note(comm::Operation::AllToAll, in); }
-  // Priced as an even exchange in which the rank sends as much to the others.
+  // Ranks that share experts send to one rank at a time. All others are priced as an even exchange in which the rank sends as
+  // much to the others.
   void all_to_all_v(ConstTensorView in, TensorView, const comm::ExchangeCounts& counts, Stream&) override {
     if (size_ == 1) return;
+    if (axis_ == Axis::Expert) return note(comm::Operation::Send, in);
     const auto sent = static_cast<double>(in.elements() - counts.sent[0]) / (size_ - 1) * size_;
     start(comm::Operation::AllToAllV, sent * static_cast<double>(size_of(in.dtype)));
   }
@@ -123,8 +125,10 @@ class BlockRun {
         kernels_(kernels::make_observed_kernels(*meta_, log_)),
         tensor_stream_(Axis::Tensor, log_),
         context_stream_(Axis::Context, log_),
+        expert_stream_(Axis::Expert, log_),
         tensor_group_(Axis::Tensor, site.tensor, log_),
         context_group_(Axis::Context, site.context, log_),
+        expert_group_(Axis::Expert, site.expert, log_),
         neighbours_(Axis::Context, site.context_neighbours, log_),
         across_neighbours_(Axis::Context, site.context / site.context_neighbours, log_, site.context_neighbours),
         tensor_axis_{tensor_group_, tensor_stream_, site.sequence_parallel, false},
@@ -135,6 +139,7 @@ class BlockRun {
             .cut = site.context_kind == ContextKind::Ulysses ? SequencePart::Cut::InOrder : SequencePart::Cut::Balanced,
             .neighbours = site.context_neighbours > 1 ? &neighbours_ : nullptr,
             .across_neighbours = site.context_neighbours > 1 ? &across_neighbours_ : nullptr},
+        expert_axis_{.group = expert_group_, .stream = expert_stream_},
         microbatch_(microbatch_of(model.sample, site)) {}
 
   Context context_of(Arena& arena) {
@@ -143,6 +148,7 @@ class BlockRun {
     context.recompute_attention = site_.recompute_attention;
     context.axes[Axis::Tensor] = &tensor_axis_;
     if (site_.context > 1) context.axes[Axis::Context] = &context_axis_;
+    if (site_.expert > 1) context.axes[Axis::Expert] = &expert_axis_;
     return context;
   }
 
@@ -151,11 +157,15 @@ class BlockRun {
     std::vector<ConstTensorView> weights;
     std::vector<Gradient> gradients;
     for (const ParameterSpec& spec : layer.parameters()) {
-      const Shape shape = tensor_parallel::local_part(spec, 0, site_.tensor).shape;
-      weights.push_back({nullptr, site_.dtype, shape});
-      gradients.push_back(spec.trainable ? Gradient{{nullptr, DType::Float32, shape}, true} : Gradient{});
+      Shape shape = tensor_parallel::local_part(spec, 0, site_.tensor).shape;
+      const bool shared = site_.expert > 1 && spec.sharing == Sharing::Expert;
+      if (shared) shape[0] /= site_.expert;
+      weights.push_back({nullptr, dtype_in(spec, site_.dtype), shape});
+      gradients.push_back(spec.trainable ? Gradient{{nullptr, DType::Float32, shape}, true, [] { return true; }} : Gradient{});
       (spec.tied_to.empty() ? work.parameters : work.tied_parameters) += shape.elements();
       if (spec.trainable) (spec.tied_to.empty() ? work.trained : work.tied_trained) += shape.elements();
+      if (shared) work.expert_parameters += shape.elements();
+      if (shared && spec.trainable) work.expert_trained += shape.elements();
     }
     Arena arena("block");
     Context context = context_of(arena);
@@ -175,7 +185,8 @@ class BlockRun {
       work.saved_bytes = input_bytes + arena.used_bytes();
       log_.write_to(work.backward);
       layer.backward(context, weights, gradients, y, dx, saved);
-      work.pending_bytes = input_bytes + bytes_between_halves(layer, weights, x, y, dx);
+      // Layers whose experts are shared compute both halves at once.
+      if (work.expert_parameters == 0) work.pending_bytes = input_bytes + bytes_between_halves(layer, weights, x, y, dx);
       if (!first) run_again(layer, weights, x, work.again);
     }
     work.peak_bytes = arena.peak_bytes();
@@ -218,9 +229,9 @@ class BlockRun {
   BlockSite site_;
   CallLog log_;
   std::unique_ptr<kernels::Kernels> meta_, kernels_;
-  LoggingStream tensor_stream_, context_stream_;
-  LoggingGroup tensor_group_, context_group_, neighbours_, across_neighbours_;
-  comm::RankAxis tensor_axis_, context_axis_;
+  LoggingStream tensor_stream_, context_stream_, expert_stream_;
+  LoggingGroup tensor_group_, context_group_, expert_group_, neighbours_, across_neighbours_;
+  comm::RankAxis tensor_axis_, context_axis_, expert_axis_;
   Microbatch microbatch_;
 };
 

@@ -1,5 +1,5 @@
-// Records what one block of a model does for one microbatch on one tensor and context rank, by running its code on meta kernels
-// and groups that only count. It contains no costs yet; these come from a cluster (autotune/step_model.h).
+// Records what one block of a model does for one microbatch on one tensor, context and expert rank, by running its code on meta
+// kernels and groups that only count. It contains no costs yet; these come from a cluster (autotune/step_model.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace trivet::autotune {
 
-// An operation on the tensor or context axis. `bytes` is the size of the whole tensor (S in collective_cost.h).
+// An operation on the tensor, context or expert axis. `bytes` is the size of the whole tensor (S in collective_cost.h), or what
+// a rank sends to one other rank.
 struct AxisOperation {
   Axis axis = Axis::Tensor;
   comm::Operation operation = comm::Operation::Barrier;
@@ -40,17 +41,19 @@ struct BlockWork {
   PassWork again;               // what full recomputation runs; empty for the first block and the loss
   int64_t parameters = 0;       // elements on this tensor rank, without tied ones
   int64_t tied_parameters = 0;  // elements that another block owns
-  int64_t trained = 0, tied_trained = 0;  // the elements above that are not frozen
-  int64_t output_elements = 0;            // elements passed to the next block, on this rank; 0 if it computes the loss
-  int64_t saved_bytes = 0;                // kept from forward to backward, including the block's input
-  int64_t pending_bytes = 0;  // kept from backward_input to backward_weight if these run separately, including the input
-  int64_t peak_bytes = 0;     // the most at any time while it computes
+  int64_t trained = 0, tied_trained = 0;              // the elements above that are not frozen
+  int64_t expert_parameters = 0, expert_trained = 0;  // the parts of `parameters` and `trained` that only some ranks have
+  int64_t output_elements = 0;  // elements passed to the next block, on this rank; 0 if it computes the loss
+  int64_t saved_bytes = 0;      // kept from forward to backward, including the block's input
+  int64_t pending_bytes = 0;    // kept from backward_input to backward_weight if these run separately, including the input
+  int64_t peak_bytes = 0;       // the most at any time while it computes
 };
 
 struct BlockSite {
   int64_t microbatch = 1;  // samples
   DType dtype = DType::BFloat16;
   int tensor = 1, context = 1;
+  int expert = 1;  // ranks that share experts
   bool sequence_parallel = false;
   ContextKind context_kind = ContextKind::Ulysses;
   int context_neighbours = 1;  // for UlyssesRing

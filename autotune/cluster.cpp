@@ -222,12 +222,19 @@ void check(const Cluster& cluster, const ObjectReader& reader, bool has_launch_s
     reader.refuse(
         reader.at(), "device.product_efficiency",
         fmt::format("{} is not accepted; it is a share of the matrix rate, from 0 to 1", cluster.device.product_efficiency));
+  if (const std::string problem = expert_imbalance_problem(cluster.expert_imbalance); !problem.empty())
+    reader.refuse(reader.at(), "expert_imbalance", problem);
   if (cluster.nodes > std::numeric_limits<int>::max() / cluster.devices_per_node)
     reader.refuse(reader.at(), "nodes",
                   fmt::format("{} nodes of {} devices are more than 2^31 devices", cluster.nodes, cluster.devices_per_node));
 }
 
 }  // namespace
+
+std::string expert_imbalance_problem(double imbalance) {
+  if (imbalance >= 1 && imbalance <= 1e6) return "";
+  return fmt::format("{} is not accepted; it is the rows of the fullest rank over their mean, from 1", imbalance);
+}
 
 void check_devices(const Cluster& cluster, int64_t devices) {
   if (cluster.most_devices() > 0 && devices > cluster.most_devices())
@@ -273,6 +280,7 @@ Cluster parse_cluster(std::string_view json, const std::string& source) {
   reader.object("outside", [&](ObjectReader& r) { read_link(r, cluster.outside); });
   reader.object("host", [&](ObjectReader& r) { read_host(r, cluster.host); });
   reader.number("price_per_device_hour", cluster.price_per_device_hour);
+  reader.number("expert_imbalance", cluster.expert_imbalance);
   reader.end();
   check(cluster, reader, has_launch_seconds);
   return cluster;

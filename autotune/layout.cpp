@@ -48,6 +48,7 @@ void check_layout_described(const Config& config) {
 std::string to_string(const Layout& layout) {
   std::string text = fmt::format("pipeline {} x data {}{} x tensor {}", layout.pipeline, layout.data,
                                  layout.context > 1 ? fmt::format(" x context {}", layout.context) : "", layout.tensor);
+  if (layout.expert > 1) text += fmt::format(", expert {}", layout.expert);
   if (layout.pipeline > 1)
     text +=
         fmt::format(", {}{}", name_of(layout.schedule), layout.chunks > 1 ? fmt::format(" with {} chunks", layout.chunks) : "");
@@ -82,7 +83,6 @@ void check_described(const Config& config) {
            fmt::format("{} with reproducible \"layout\" is not described by the cost model, which has no sums over leaves of a "
                        "sequence; use 1, or leave --cluster out",
                        config.parallel.context));
-  expect("parallel.expert", config.parallel.expert, 1);
   expect("activation_checkpointing.mlp_slice_tokens", config.mlp_slice_tokens, 0);
   if (zero.stage > 0 && zero.mics_shard_size > 0) expect("zero_optimization.mics_shard_size", zero.mics_shard_size, -1);
   if (zero.stage == 3) expect("zero_optimization.zero_hpz_partition_size", zero.zero_hpz_partition_size, 1);
@@ -117,6 +117,7 @@ Layout layout_of(const Plan& plan) {
           .tensor = plan.mesh.size(Axis::Tensor),
           .pipeline = plan.mesh.size(Axis::Pipeline),
           .chunks = chunks_of(config.pipeline),
+          .expert = config.parallel.expert,
           .schedule = schedule,
           .zero_stage = stage,
           .microbatch = plan.batch.micro_batch_size,
@@ -157,6 +158,7 @@ ConfigKeys config_keys(const Layout& layout, const KeyOptions& options) {
                   {"zero_optimization.allgather_bucket_size", bucket(layout.gather_bucket)},
                   {"zero_optimization.offload_optimizer.device", quoted(layout.offload_optimizer ? "cpu" : "none")}};
   const auto add = [&](const char* key, const std::string& value) { keys.emplace_back(key, value); };
+  if (options.has_experts) add("parallel.expert", std::to_string(layout.expert));
   if (layout.context_kind != ContextKind::Ulysses) add("parallel.context_kind", quoted(name_of(layout.context_kind)));
   if (layout.context_kind == ContextKind::UlyssesRing)
     add("parallel.context_ulysses", std::to_string(layout.context_neighbours));

@@ -14,6 +14,7 @@ namespace trivet::autotune {
 
 struct Layout {
   int64_t data = 1, context = 1, tensor = 1, pipeline = 1, chunks = 1;  // chunks: stages per pipeline rank
+  int64_t expert = 1;  // consecutive data and context ranks that share the experts of each block
   ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
   int zero_stage = 0;
   int64_t microbatch = 1, microbatches = 1;  // samples; per data rank and step
@@ -31,7 +32,8 @@ struct Layout {
   int64_t reduce_bucket = 0, gather_bucket = 0;
 
   int64_t devices() const { return shards() * tensor * pipeline; }
-  int64_t shards() const { return data * context; }  // ranks among which ZeRO divides the states
+  int64_t shards() const { return data * context; }            // ranks among which ZeRO divides the states
+  int64_t expert_shards() const { return shards() / expert; }  // and those of experts that ranks share
   int64_t global_batch() const { return data * microbatch * microbatches; }
   bool operator==(const Layout&) const = default;
 };
@@ -54,6 +56,7 @@ struct KeyOptions {
   int64_t max_live = 1'000'000'000;           // the config's stage3_max_live_parameters, raised if prefetching needs more
   bool sets_device = true;                    // to "cuda"; false: the config states the device
   std::vector<std::string> other_names = {};  // kOtherNames that the config gives
+  bool has_experts = false;                   // the model
 };
 // DeepSpeed's and older names of keys that a layout decides.
 inline constexpr std::array kOtherNames{"sequence_parallel_size", "tensor_parallel.autotp_size", "pipeline.stages",

@@ -147,6 +147,7 @@ std::string search_section(const PlanPage& page) {
   if (!page.search) return "";
   const SearchResult& result = *page.search;
   std::string text = result.context.empty() ? "" : fmt::format("<p>context {}</p>\n", escaped(result.context));
+  if (!result.expert.empty()) text += fmt::format("<p>expert {}</p>\n", escaped(result.expert));
   if (!result.ranking.empty()) {
     const StepPrediction& first = result.ranking.front().step;
     const Unit time = unit_of_time(first.seconds.total()), memory = unit_of_memory(first.bytes.total());
@@ -193,6 +194,7 @@ PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model
           .step = prediction.step,
           .price = cluster.price_per_device_hour > 0 ? price_text(cluster, layout.devices(), prediction.step) : "",
           .run = tokens > 0 ? tokens_text(tokens, cluster, layout.devices(), prediction.step) : "",
+          .network = network_lines(prediction),
           .schedule = schedule_of(steps, layout)};
 }
 

@@ -25,7 +25,7 @@ struct PlanPage {
   double usable_bytes = 0;       // the part of a device that a run can use; 0: not known
   std::optional<StepPrediction> step;
   std::string price, run;            // in words: what a token costs, how long a run takes and what it costs; empty: not known
-  std::vector<std::string> network;  // in words, for a search
+  std::vector<std::string> network;  // in words, on a cluster
   std::optional<DrawnSchedule> schedule;
   const SearchResult* search = nullptr;
 };

@@ -44,6 +44,7 @@ std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster
 std::string time_text(const PlanPrediction& prediction, const Cluster& cluster) {
   const StepPrediction& step = prediction.step;
   std::string text = step_text(step.seconds, step.targets_per_second);
+  for (const std::string& line : network_lines(prediction)) text += fmt::format("network   {}\n", line);
   text += fmt::format("MFU       {:.1f} % = {} a token x {} / ({} devices x {}/s)\n", 100 * step.model_flops_utilization,
                       flop_text(prediction.flops_per_token), rate_text(step.targets_per_second), prediction.layout.devices(),
                       flop_text(cluster.device.matrix_flops));
@@ -53,6 +54,15 @@ std::string time_text(const PlanPrediction& prediction, const Cluster& cluster) 
 }
 
 }  // namespace
+
+std::vector<std::string> network_lines(const PlanPrediction& prediction) {
+  if (prediction.layout.devices() == prediction.layout.pipeline) return {};
+  const StepSeconds& seconds = prediction.step.seconds;
+  const Unit unit = unit_of_time(seconds.total());
+  return {fmt::format("{} axes communicate for {:.3f} {} while the device computes, and for {:.3f} {} while it waits",
+                      communicating_axes(prediction.layout), seconds.hidden / unit.size, unit.name,
+                      seconds.waiting() / unit.size, unit.name)};
+}
 
 std::string fit_text(const StepBytes& bytes, const Cluster& cluster) {
   return fits(bytes, cluster) ? "fits" : shortage(bytes, cluster);

@@ -25,6 +25,8 @@ PlanPrediction predict_plan(const Plan& plan, const model::Model& model, const C
 std::vector<StepBytes> bytes_of_ranks(const Plan& plan);
 // The bytes of the rank that holds most on its device, and the host bytes of the rank that has most there.
 StepBytes heaviest_of(const std::vector<StepBytes>& ranks);
+// How much of the communication overlaps the computation, in words; nothing if ranks only pass a pipeline's messages.
+std::vector<std::string> network_lines(const PlanPrediction& prediction);
 // "fits", "12.3 GiB over"
 std::string fit_text(const StepBytes& bytes, const Cluster& cluster);
 

@@ -11,9 +11,9 @@
 namespace trivet::autotune {
 
 std::vector<NamedValue> parts_of(const StepSeconds& seconds) {
-  return {{"compute", seconds.compute},     {"recompute", seconds.recompute}, {"tensor", seconds.tensor},
-          {"context", seconds.context},     {"data", seconds.data},           {"bubble", seconds.bubble},
-          {"optimizer", seconds.optimizer}, {"offload", seconds.offload}};
+  return {{"compute", seconds.compute}, {"recompute", seconds.recompute}, {"tensor", seconds.tensor},
+          {"context", seconds.context}, {"expert", seconds.expert},       {"data", seconds.data},
+          {"bubble", seconds.bubble},   {"optimizer", seconds.optimizer}, {"offload", seconds.offload}};
 }
 
 std::vector<NamedValue> parts_of(const StepBytes& bytes) {
@@ -46,6 +46,10 @@ std::string step_text(const StepSeconds& seconds, double targets_per_second) {
     text += fmt::format("  {:<12} {:>8.3f} {:<2} {:>7.1f} %\n", part.name, part.value / unit.size, unit.name,
                         100 * part.value / seconds.total());
   return text;
+}
+
+std::string communicating_axes(const Layout& layout) {
+  return fmt::format("tensor{}{} and data", layout.context > 1 ? ", context" : "", layout.expert > 1 ? ", expert" : "");
 }
 
 double price_of_token(const Cluster& cluster, int64_t devices, const StepPrediction& step) {
@@ -95,6 +99,7 @@ nlohmann::ordered_json tokens_json(double tokens, const Cluster& cluster, int64_
 void add_step(nlohmann::ordered_json& json, const Cluster& cluster, int64_t devices, const StepPrediction& step) {
   json["step_seconds"] = step.seconds.total();
   for (const NamedValue& part : parts_of(step.seconds)) json["seconds"][part.name] = part.value;
+  json["hidden_communication_seconds"] = step.seconds.hidden;
   json["tokens_per_second"] = step.targets_per_second;
   json["model_flops_utilization"] = step.model_flops_utilization;
   if (cluster.price_per_device_hour <= 0) return;

@@ -97,8 +97,9 @@ StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t ra
   own.tensor = spent(recording, kind, queue_of(Axis::Tensor), false);
   own.data = waits_for_published(program, recording, kind);
   own.context = spent(recording, kind, queue_of(Axis::Context), false);
-  own.compute -= own.tensor + own.context + own.data;  // layers wait inside their instructions
-  for (const TimedWait& wait : timeline.waits[rank])   // without queues: the entire instruction
+  own.expert = spent(recording, kind, queue_of(Axis::Expert), false);
+  own.compute -= own.tensor + own.context + own.expert + own.data;  // layers wait inside their instructions
+  for (const TimedWait& wait : timeline.waits[rank])                // without queues: the entire instruction
     if (wait.queue == Queue::Gather || wait.queue == Queue::Reduce) own.data += wait.end - wait.start;
   if (sharing.queues) own.data += busy(program, recording, {Op::Unshard, Op::Reshard, Op::Reduce});
   // Time as recorded for the rank alone; the rest of such a wait is for neighbours.
@@ -115,7 +116,7 @@ StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t ra
 void add(const StepSeconds& ms, double share, StepSeconds& parts) {
   const double seconds = share / 1e3;
   parts.compute += ms.compute * seconds, parts.recompute += ms.recompute * seconds, parts.tensor += ms.tensor * seconds;
-  parts.context += ms.context * seconds;
+  parts.context += ms.context * seconds, parts.expert += ms.expert * seconds;
   parts.bubble += ms.bubble * seconds, parts.data += ms.data * seconds, parts.optimizer += ms.optimizer * seconds;
 }
 

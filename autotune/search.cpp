@@ -27,6 +27,7 @@ const std::vector<Choice>& choices() {
   static const std::vector<Choice> all{
       {"tensor", [](const Layout& l) { return std::to_string(l.tensor); }},
       {"context", [](const Layout& l) { return std::to_string(l.context); }},
+      {"expert", [](const Layout& l) { return std::to_string(l.expert); }},
       {"pipeline", [](const Layout& l) { return std::to_string(l.pipeline); }},
       {"stage", [](const Layout& l) { return std::to_string(l.zero_stage); }},
       {"schedule", [](const Layout& l) { return std::string(name_of(l.schedule)); }},
@@ -46,8 +47,9 @@ std::string reason(const StepSeconds& best, const StepSeconds& other) {
     const char* name;
     double StepSeconds::*seconds;
   };
-  std::array<NamedSeconds, 8> parts{{{"exposed tensor axis", &StepSeconds::tensor},
+  std::array<NamedSeconds, 9> parts{{{"exposed tensor axis", &StepSeconds::tensor},
                                      {"context axis", &StepSeconds::context},
+                                     {"expert axis", &StepSeconds::expert},
                                      {"pipeline bubble", &StepSeconds::bubble},
                                      {"exposed data axis", &StepSeconds::data},
                                      {"recomputation", &StepSeconds::recompute},
@@ -74,8 +76,9 @@ std::string reason(const StepSeconds& best, const StepSeconds& other) {
 ConfigKeys keys_of(const StepModel& steps, const SearchSpace& space, const Layout& layout) {
   return config_keys(layout, {.largest_block = steps.largest_block(layout),
                               .max_live = static_cast<int64_t>(space.types.max_live),
-                              .sets_device = space.sets_device,
-                              .other_names = space.other_names});
+                              .sets_device = space.sets_device && (layout.expert == 1 || space.expert_problem_on_gpus.empty()),
+                              .other_names = space.other_names,
+                              .has_experts = steps.has_experts()});
 }
 
 double seconds(const Candidate& candidate) { return candidate.step.seconds.total(); }
@@ -313,6 +316,22 @@ ContextChoice context_choice(const model::Model& model, const Cluster& cluster, 
                              tokens, monitor::with_commas(kLongSequence))};
 }
 
+// Says which sizes of parallel.expert are tried, and what is refused; nothing if there is no choice.
+std::string expert_choice(const model::Model& model, const SearchSpace& space) {
+  if (!model.description || !model.description->experts.enabled() || space.devices == 1) return "";
+  if (!space.expert_problem.empty())
+    return "ranks that share experts are not tried, as they do not go together with " + space.expert_problem;
+  std::vector<int64_t> sizes = expert_sizes(model, space, space.devices);
+  sizes.erase(sizes.begin());
+  if (sizes.empty())
+    return fmt::format("ranks that share experts are not tried: no size divides {} experts and {} devices",
+                       model.description->experts.count, space.devices);
+  return fmt::format(
+      "{} ranks that share experts are tried, as far as they divide the data and context ranks; not with zero-bubble "
+      "schedules, which the engine refuses{}",
+      fmt::join(sizes, ", "), space.expert_problem_on_gpus.empty() ? "" : ", as it does " + space.expert_problem_on_gpus);
+}
+
 }  // namespace
 
 std::string shortage(const StepBytes& bytes, const Cluster& cluster) {
@@ -350,6 +369,7 @@ SearchResult search(const model::Model& model, const Cluster& cluster, const Sea
   else
     predict_with_half_network(model, cluster, tried, result);
   result.context = choice.why;
+  result.expert = expert_choice(model, space);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -44,6 +44,7 @@ struct SearchResult {
   std::vector<Refuted> refuted;  // in the order of the ranking
   std::vector<Alternative> alternatives;
   std::string context;             // whether layouts with context ranks were tried and why; empty: the model cannot have any
+  std::string expert;              // which sizes of parallel.expert were tried, and what is refused; empty: there is no choice
   std::vector<Candidate> fastest;  // one for each tensor and pipeline size with which some layout fits
   Candidate smallest;              // the layout that lacks least memory or has most to spare
   // If none fits: the fastest layout for the first doubling of the devices for which some layout fits, within the cluster. Its

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "core/error.h"
 #include "engine/config/context_kind.h"
@@ -100,6 +101,14 @@ std::vector<ScheduleKind> searched_schedules() {
   return kinds;
 }
 
+std::vector<int64_t> expert_sizes(const model::Model& model, const SearchSpace& space, int64_t ranks) {
+  const int64_t experts = model.description ? model.description->experts.count : 0;
+  if (experts == 0 || !space.expert_problem.empty()) return {1};
+  return divisors(std::gcd(experts, ranks), ranks);
+}
+
+bool delays_weight_gradients(ScheduleKind kind) { return traits_of(kind).sends_after_input; }
+
 SearchSpace search_space(const Config& config, int64_t devices) {
   if (config.batch.train_batch_size == 0)
     throw ConfigError(config.source +
@@ -118,6 +127,8 @@ SearchSpace search_space(const Config& config, int64_t devices) {
                        [&](const char* name) { return config::find_given(config, name) != nullptr; });
   const OptimizerTraits optimizer = traits_of(config.optimizer.type);
   const bool fixed_sums = config.reproducible == Reproducible::Layout;
+  Config on_gpus = config;
+  on_gpus.device = DeviceChoice::Cuda;
   return {.devices = devices,
           .train_batch_size = config.batch.train_batch_size,
           .most_tensor = optimizer.whole_matrices ? 1 : 0,
@@ -125,6 +136,8 @@ SearchSpace search_space(const Config& config, int64_t devices) {
           .context = fixed_sums                    ? ContextSearch::Never
                      : config.parallel.context > 1 ? ContextSearch::Always
                                                    : ContextSearch::WhereItHelps,
+          .expert_problem = config::shared_experts_problem(config),
+          .expert_problem_on_gpus = device_given ? "" : config::shared_experts_problem(on_gpus),
           .fixed_sums = fixed_sums,
           // The cost model does not describe optimizers that visit their states several times (docs/offload.md). On a CPU, host
           // memory is the device's memory.
@@ -149,22 +162,26 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
         if (space.train_batch_size / data / microbatch > kMaxMicrobatches) continue;  // make_plan refuses it
         if (microbatch > kMaxValues / std::max(model.sample.inputs_of(1).elements(), model.sample.targets_of(1).elements()))
           continue;
-        for (const PipelineKind& kind : pipelines(pipeline, blocks))
-          for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full})
-            for (const int stage : space.zero_stages) {
-              if (data * context == 1 && stage > 0) continue;
-              use(Layout{.data = data,
-                         .context = context,
-                         .tensor = tensor,
-                         .pipeline = pipeline,
-                         .chunks = kind.chunks,
-                         .schedule = kind.schedule,
-                         .zero_stage = stage,
-                         .microbatch = microbatch,
-                         .microbatches = space.train_batch_size / data / microbatch,
-                         .recompute = recompute,
-                         .sequence_parallel = splits_tokens});
-            }
+        for (const int64_t expert : expert_sizes(model, space, data * context))
+          for (const PipelineKind& kind : pipelines(pipeline, blocks)) {
+            if (expert > 1 && delays_weight_gradients(kind.schedule)) continue;  // make_plan refuses it
+            for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full})
+              for (const int stage : space.zero_stages) {
+                if (data * context == 1 && stage > 0) continue;
+                use(Layout{.data = data,
+                           .context = context,
+                           .tensor = tensor,
+                           .pipeline = pipeline,
+                           .chunks = kind.chunks,
+                           .expert = expert,
+                           .schedule = kind.schedule,
+                           .zero_stage = stage,
+                           .microbatch = microbatch,
+                           .microbatches = space.train_batch_size / data / microbatch,
+                           .recompute = recompute,
+                           .sequence_parallel = splits_tokens});
+              }
+          }
       }
     }
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "autotune/step_model.h"
@@ -21,6 +22,10 @@ struct SearchSpace {
   int64_t most_tensor = 0;        // 0: the size of a node
   bool sequence_parallel = true;  // with tensor ranks, if they divide the tokens
   ContextSearch context = ContextSearch::WhereItHelps;
+  // What the config has against ranks that share experts; empty: all sizes that divide the experts and the ranks are tried.
+  std::string expert_problem;
+  // The same on GPUs. Such layouts are tried all the same, but their keys leave the device to the config.
+  std::string expert_problem_on_gpus;
   bool fixed_sums = false;               // reproducible "layout": only tensor sizes for which model::check_fixed_sums holds
   bool offload = true;                   // offloads optimizer states that do not fit, on clusters whose host is described
   bool sets_device = true;               // config keys set "device": "cuda"
@@ -36,6 +41,9 @@ SearchSpace search_space(const Config& config, int64_t devices);
 // GPipe is left out, because 1F1B takes as long and holds less (pipeline/schedules/schedules.h).
 std::vector<ScheduleKind> searched_schedules();
 
+// Checks whether gradients of weights come later than those of inputs, which ranks that share experts cannot do.
+bool delays_weight_gradients(ScheduleKind kind);
+
 // Has layouts with context ranks only if the space has ContextSearch::Always.
 void for_each_layout(const model::Model& model, const Cluster& cluster, const SearchSpace& space,
                      const std::function<void(const Layout&)>& use);
@@ -47,6 +55,8 @@ void for_each_variant(const StepModel& steps, const Cluster& cluster, const Sear
 
 // Checks whether some number of context ranks above 1 can share the sequences of the model.
 bool can_share_sequences(const model::Model& model);
+// The sizes of parallel.expert that divide the experts of the model and so many data and context ranks; at least 1.
+std::vector<int64_t> expert_sizes(const model::Model& model, const SearchSpace& space, int64_t ranks);
 bool is_long(const model::Model& model);  // its sequences have kLongSequence tokens or more
 // Checks whether some layout divides the devices.
 bool has_layouts(const model::Model& model, const Cluster& cluster, const SearchSpace& space);

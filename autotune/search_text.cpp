@@ -21,10 +21,10 @@ struct Units {
 std::string row(const Candidate& candidate, const Units& units) {
   const StepSeconds& s = candidate.step.seconds;
   const auto percent = [&](double part) { return 100 * part / s.total(); };
-  return fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:7.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n",
+  return fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:7.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n",
                      s.total() / units.time.size, 100 * candidate.step.model_flops_utilization,
                      candidate.step.bytes.total() / units.memory.size, percent(s.compute), percent(s.recompute),
-                     percent(s.tensor), percent(s.context), percent(s.bubble), percent(s.data),
+                     percent(s.tensor), percent(s.context), percent(s.expert), percent(s.bubble), percent(s.data),
                      percent(s.optimizer + s.offload), layout_text(candidate));
 }
 
@@ -32,6 +32,7 @@ nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluste
   const Layout& layout = candidate.layout;
   nlohmann::ordered_json json;
   json["mesh"] = {{"pipeline", layout.pipeline}, {"data", layout.data}, {"context", layout.context}, {"tensor", layout.tensor}};
+  json["expert"] = layout.expert;
   json["schedule"] = name_of(layout.schedule);
   json["chunks"] = layout.chunks;
   json["zero_stage"] = layout.zero_stage;
@@ -42,7 +43,6 @@ nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluste
   json["overlap_comm"] = layout.overlap;
   json["offload_optimizer"] = layout.offload_optimizer;
   add_step(json, cluster, layout.devices(), candidate.step);
-  json["hidden_communication_seconds"] = candidate.step.seconds.hidden;
   json["memory_bytes"] = memory_json(candidate.step.bytes);
   if (!candidate.other_chunks.empty()) json["slower_chunks"] = candidate.other_chunks;
   for (const auto& [key, value] : candidate.config) json["config"][key] = nlohmann::ordered_json::parse(value);
@@ -63,7 +63,7 @@ std::string flags(const ConfigKeys& config) {
 }
 
 std::string head(const Units& units) {
-  return fmt::format("\n{:>9}  MFU % {:>7}  compute recomp tensor context bubble   data update   (% of the step)\n",
+  return fmt::format("\n{:>9}  MFU % {:>7}  compute recomp tensor context expert bubble   data update   (% of the step)\n",
                      fmt::format("step {}", units.time.name), units.memory.name);
 }
 
@@ -85,11 +85,9 @@ std::vector<std::string> network_lines(const SearchResult& result, const Cluster
   const Candidate& best = result.ranking.front();
   const StepSeconds& s = best.step.seconds;
   if (best.layout.devices() == best.layout.pipeline) return {};
-  const bool exchanges = best.layout.context > 1;
   std::vector<std::string> lines{
       fmt::format("{} axes communicate for {:.1f} % of the first's step while it computes, and for {:.1f} % while it waits",
-                  exchanges ? "tensor, context and data" : "tensor and data", 100 * s.hidden / s.total(),
-                  100 * (s.tensor + s.context + s.data) / s.total())};
+                  communicating_axes(best.layout), 100 * s.hidden / s.total(), 100 * s.waiting() / s.total())};
   if (best.layout.devices() <= cluster.devices_per_node) return lines;
   const Layout& with_half = result.best_layout_with_half_network;
   lines.push_back(
@@ -126,6 +124,7 @@ std::string to_text(const SearchResult& result, const Cluster& cluster, double t
       as_double(device.reserve_bytes) / kGib, as_double(device.usable_bytes()) / kGib, result.tried, result.seconds,
       result.fitting);
   if (!result.context.empty()) text += fmt::format("context   {}\n", result.context);
+  if (!result.expert.empty()) text += fmt::format("expert    {}\n", result.expert);
   if (result.ranking.empty()) return text + nothing_fits(result, cluster);
   const Candidate& best = result.ranking.front();
   text += fmt::format("first     {}\n", rate_text(best.step.targets_per_second));
@@ -156,6 +155,7 @@ std::string to_json(const SearchResult& result, const Cluster& cluster, double t
   json["fitting"] = result.fitting;
   json["seconds"] = result.seconds;
   json["context_ranks"] = result.context;
+  json["shared_experts"] = result.expert;
   json["ranking"] = nlohmann::ordered_json::array();
   for (const Candidate& candidate : result.ranking) json["ranking"].push_back(json_of(candidate, cluster));
   if (!result.ranking.empty()) {

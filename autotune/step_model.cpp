@@ -11,9 +11,29 @@
 namespace trivet::autotune {
 namespace {
 
-// Attention that backward computes again, because forward did not keep it.
+// The matrix units work on tiles of so many rows (those of CUTLASS for H100).
+constexpr double kTileRows = 128;
+
+bool multiplies_rows_of_experts(const kernels::KernelCall& call) {
+  return call.kernel == "grouped_matmul" || call.kernel == "grouped_gradient";
+}
+
+// The rows of each expert begin with a tile of their own, so that on average half a tile of every expert is empty. Few rows per
+// expert take longer than as many of a single product.
+double work_on_empty_rows(const kernels::KernelCall& call) {
+  const double rows = as_double(call.sizes[call.kernel == "grouped_gradient" ? 2 : 0]), experts = as_double(call.sizes[3]);
+  return rows > 0 ? std::min(kTileRows - 1, kTileRows / 2 * experts / rows) : 0;
+}
+
+// What a round does with the rows of another rank (model/expert_exchange.h).
+bool is_of_round(const kernels::KernelCall& call) {
+  return multiplies_rows_of_experts(call) || call.kernel == "weighted_swiglu" || call.kernel == "weighted_swiglu_backward";
+}
+
+// What backward computes again, because forward did not keep it: attention, and experts that ranks share.
 bool repeats_forward(const kernels::KernelCall& call) {
-  return call.bound == kernels::Bound::Attention && call.result == kernels::Result::Other;
+  if (call.kernel == "weighted_swiglu") return true;
+  return call.result == kernels::Result::Other && (call.bound == kernels::Bound::Attention || multiplies_rows_of_experts(call));
 }
 
 }  // namespace
@@ -24,7 +44,8 @@ StepModel::StepModel(const model::Model& model, const Cluster& cluster, const St
 double StepModel::kernel_seconds(const kernels::KernelCall& call) const {
   const Accelerator& device = cluster_.device;
   const double rate = call.dtype == DType::Float32 ? device.float32_flops : device.matrix_flops;
-  const double computing = kernels::multiplies(call) ? call.flops / (rate * device.product_efficiency) : 0;
+  const double flops = call.flops * (1 + (multiplies_rows_of_experts(call) ? work_on_empty_rows(call) : 0));
+  const double computing = kernels::multiplies(call) ? flops / (rate * device.product_efficiency) : 0;
   return std::max({computing, call.bytes / device.memory_bandwidth, device.launch_seconds});
 }
 
@@ -59,24 +80,31 @@ double StepModel::operation_seconds(comm::Operation operation, double bytes, int
 }
 
 StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layout& layout, bool recomputed) const {
+  const double fullest = layout.expert > 1 ? cluster_.expert_imbalance : 1;
+  const auto seconds_of_call = [&](const kernels::KernelCall& call) {
+    return kernel_seconds(call) * (is_of_round(call) ? fullest : 1);
+  };
   const auto kernels = [&](const PassWork& part) {
     double sum = 0;
-    for (const kernels::KernelCall& call : part.calls) sum += kernel_seconds(call);
+    for (const kernels::KernelCall& call : part.calls) sum += seconds_of_call(call);
     return sum;
   };
   // Operations of an axis run in sequence and overlap the kernels, which wait for some of them.
   struct Axes {
-    double exposed = 0, hidden = 0, context = 0;  // context: the part of the exposed time
+    double tensor = 0, context = 0, expert = 0, hidden = 0;  // what is waited for, and what is not
+    double exposed() const { return tensor + context + expert; }
   };
   struct Queue {
     double free = 0, waited = 0, all = 0;
+    double hidden() const { return std::max(0.0, all - waited); }
   };
   const auto axis = [&](const PassWork& part) -> Axes {
     double now = 0;
-    Queue tensor, context;
+    Queue tensor, context, expert;
     std::vector<double> ends;
     const auto queue_of = [&](size_t operation) -> Queue& {
-      return part.operations[operation].axis == Axis::Context ? context : tensor;
+      const Axis of = part.operations[operation].axis;
+      return of == Axis::Context ? context : of == Axis::Expert ? expert : tensor;
     };
     const auto wait = [&](Queue& queue, double end) {
       queue.waited += std::max(0.0, end - now);
@@ -84,15 +112,16 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
     };
     for (const auto& [kind, index] : part.items) {
       if (kind == PassWork::Kind::Kernel) {
-        now += kernel_seconds(part.calls[index]);
+        now += seconds_of_call(part.calls[index]);
       } else if (kind == PassWork::Kind::Wait) {
         wait(queue_of(index), ends[index]);
       } else {
         const AxisOperation& operation = part.operations[index];
-        const bool exchange = operation.axis == Axis::Context;
+        const bool exchange = operation.axis != Axis::Tensor, rows = operation.operation == comm::Operation::Send;
         Queue& queue = queue_of(index);
-        const double takes = operation_seconds(operation.operation, operation.bytes, operation.ranks,
-                                               operation.stride * (exchange ? layout.tensor : 1));
+        const double takes =
+            operation_seconds(operation.operation, operation.bytes * (operation.axis == Axis::Expert && rows ? fullest : 1),
+                              operation.ranks, operation.stride * (exchange ? layout.tensor : 1));
         queue.all += takes;
         queue.free = std::max(queue.free, now) + takes;
         ends.push_back(queue.free);
@@ -101,25 +130,28 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
     }
     wait(tensor, tensor.free);
     wait(context, context.free);
-    const double exposed = tensor.waited + context.waited;
-    return {exposed, std::max(0.0, tensor.all + context.all - exposed), context.waited};
+    wait(expert, expert.free);
+    return {tensor.waited, context.waited, expert.waited, tensor.hidden() + context.hidden() + expert.hidden()};
   };
   const Axes forward_axis = axis(work.forward), backward_axis = axis(work.backward);
   const PassWork& again = layout.recompute_outputs ? work.forward : work.again;
   const Axes again_axis = recomputed ? axis(again) : Axes{};
   BlockSeconds seconds{.forward = kernels(work.forward),
                        .backward = kernels(work.backward),
-                       .forward_axis = forward_axis.exposed,
-                       .backward_axis = backward_axis.exposed,
+                       .forward_axis = forward_axis.exposed(),
+                       .backward_axis = backward_axis.exposed(),
+                       .tensor_axis = forward_axis.tensor + again_axis.tensor + backward_axis.tensor,
                        .context_axis = forward_axis.context + again_axis.context + backward_axis.context,
+                       .expert_axis = forward_axis.expert + again_axis.expert + backward_axis.expert,
                        .hidden_axis = forward_axis.hidden + again_axis.hidden + backward_axis.hidden};
   for (const kernels::KernelCall& call : work.backward.calls) {
-    if (call.result == kernels::Result::WeightGradient) seconds.weights += kernel_seconds(call);
+    if (call.result == kernels::Result::WeightGradient) seconds.weights += seconds_of_call(call);
     if (!repeats_forward(call)) continue;
-    seconds.backward -= kernel_seconds(call);
-    seconds.forward_again += kernel_seconds(call);
+    seconds.backward -= seconds_of_call(call);
+    // After a whole forward nothing is left to repeat.
+    if (!(recomputed && layout.recompute_outputs)) seconds.forward_again += seconds_of_call(call);
   }
-  if (recomputed) seconds.forward_again += kernels(again), seconds.forward_again_axis = again_axis.exposed;
+  if (recomputed) seconds.forward_again += kernels(again), seconds.forward_again_axis = again_axis.exposed();
   return seconds;
 }
 
@@ -127,19 +159,21 @@ StepModel::BlockSeconds& StepModel::BlockSeconds::operator+=(const BlockSeconds&
   forward += other.forward, backward += other.backward, weights += other.weights;
   forward_axis += other.forward_axis, backward_axis += other.backward_axis;
   forward_again += other.forward_again, forward_again_axis += other.forward_again_axis;
-  context_axis += other.context_axis, hidden_axis += other.hidden_axis;
+  tensor_axis += other.tensor_axis, context_axis += other.context_axis, expert_axis += other.expert_axis;
+  hidden_axis += other.hidden_axis;
   return *this;
 }
 
 const Works& StepModel::works_of(const Layout& layout) const {
   const bool selective = layout.recompute == Recompute::Selective;
-  Works& works = works_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel,
+  Works& works = works_[{layout.microbatch, layout.context, layout.tensor, layout.expert, layout.sequence_parallel,
                          static_cast<int64_t>(layout.context_kind), layout.context_neighbours, selective}];
   if (works.empty())
     works = blocks_.at({.microbatch = layout.microbatch,
                         .dtype = types_.dtype,
                         .tensor = static_cast<int>(layout.tensor),
                         .context = static_cast<int>(layout.context),
+                        .expert = static_cast<int>(layout.expert),
                         .sequence_parallel = layout.sequence_parallel,
                         .context_kind = layout.context_kind,
                         .context_neighbours = static_cast<int>(layout.context_neighbours),
@@ -150,7 +184,7 @@ const Works& StepModel::works_of(const Layout& layout) const {
 const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) const {
   const int64_t count = layout.pipeline * layout.chunks;
   std::vector<Stage>& stages =
-      stages_[{layout.microbatch, layout.context, layout.tensor, layout.sequence_parallel,
+      stages_[{layout.microbatch, layout.context, layout.tensor, layout.expert, layout.sequence_parallel,
                static_cast<int64_t>(layout.context_kind), layout.context_neighbours, static_cast<int64_t>(layout.recompute),
                layout.recompute_outputs, layout.overlap_tensor, count}];
   if (!stages.empty()) return stages;
@@ -180,6 +214,8 @@ const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) 
       sum.trained += as_double(work.trained);
       sum.tied_trained += as_double(work.tied_trained);
       sum.most_trained = std::max(sum.most_trained, as_double(work.trained + work.tied_trained));
+      sum.expert_parameters += as_double(work.expert_parameters), sum.expert_trained += as_double(work.expert_trained);
+      sum.expert_blocks += work.expert_parameters > 0 ? 1 : 0;
       sum.saved_bytes += recomputed ? input : saved;
       sum.pending_bytes += std::max(saved, as_double(work.pending_bytes));
       sum.transient_bytes = std::max(sum.transient_bytes, as_double(work.peak_bytes) - (recomputed ? 0 : saved - input));
@@ -206,6 +242,8 @@ StepModel::Stage StepModel::stage_of_rank(const Layout& layout, int64_t pipeline
     sum.most_parameters = std::max(sum.most_parameters, stage.most_parameters);
     sum.trained += stage.trained, sum.tied_trained += stage.tied_trained;
     sum.most_trained = std::max(sum.most_trained, stage.most_trained);
+    sum.expert_parameters += stage.expert_parameters, sum.expert_trained += stage.expert_trained;
+    sum.expert_blocks += stage.expert_blocks;
     sum.saved_bytes += stage.saved_bytes, sum.pending_bytes += stage.pending_bytes;
     sum.transient_bytes = std::max(sum.transient_bytes, stage.transient_bytes);
   }

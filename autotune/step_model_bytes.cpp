@@ -61,7 +61,10 @@ bool StepModel::stays_whole(const Layout& layout, double parameters) const {
 }
 
 StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stage) const {
-  const auto share = [&](int sharded_from) { return layout.zero_stage >= sharded_from ? 1 / as_double(layout.shards()) : 1.0; };
+  const auto own = [&](double elements, double of_experts, int sharded_from) {
+    if (layout.zero_stage < sharded_from) return elements;
+    return (elements - of_experts) / as_double(layout.shards()) + of_experts / as_double(layout.expert_shards());
+  };
   // A tied weight is either on the rank of its owner or a replica of an owner on another rank; its gradients have memory of
   // their own.
   const bool apart = layout.pipeline > 1 && !traits_of(layout.schedule).ends_on_first_rank;
@@ -73,9 +76,9 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
       std::ranges::max(works_of(layout), {}, [](const auto& work) { return work->output_elements; })->output_elements;
   const double messages = layout.pipeline > 1 ? 4 * as_double(largest_output) * types_.weight_bytes() : 0;
   StepBytes bytes{
-      .parameters = weights * types_.weight_bytes() * share(3),
-      .gradients = (stage.trained + stage.tied_trained) * types_.gradient_bytes * share(2),
-      .optimizer = layout.offload_optimizer ? 0 : stage.trained * types_.optimizer_bytes * share(1),
+      .parameters = own(weights, stage.expert_parameters, 3) * types_.weight_bytes(),
+      .gradients = own(stage.trained + stage.tied_trained, stage.expert_trained, 2) * types_.gradient_bytes,
+      .optimizer = layout.offload_optimizer ? 0 : own(stage.trained, stage.expert_trained, 1) * types_.optimizer_bytes,
       .activations = stage.saved_bytes * before_input + stage.pending_bytes * pending + stage.transient_bytes + messages};
   // All whole weights, or the block being gathered and the one before it.
   if (layout.zero_stage >= 3)
@@ -87,13 +90,15 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
   const int staged = (layout.shards() > 1) + (layout.tensor > 1) + (layout.tensor > 1 && layout.sequence_parallel);
   bytes.buffers += staged * as_double(comm::kDeviceStagingBytes);
   // Staging from which pieces of a shard are moved to their places.
-  if (layout.zero_stage >= 1 && pieces(stage, layout.reduce_bucket) > 1)
-    bytes.buffers += as_double(layout.reduce_bucket) * types_.sent_gradient_bytes;
-  if (layout.zero_stage >= 1 && pieces(stage, layout.gather_bucket) > 1)
-    bytes.buffers += as_double(layout.gather_bucket) * types_.weight_bytes();
+  const auto in_pieces = [&](int64_t bucket) {
+    return layout.zero_stage >= 1 &&
+           std::ranges::any_of(divided(layout, stage), [&](const Divided& part) { return part.pieces(bucket) > 1; });
+  };
+  if (in_pieces(layout.reduce_bucket)) bytes.buffers += as_double(layout.reduce_bucket) * types_.sent_gradient_bytes;
+  if (in_pieces(layout.gather_bucket)) bytes.buffers += as_double(layout.gather_bucket) * types_.weight_bytes();
   if (layout.offload_optimizer) {
-    const double piece = std::min(types_.sub_group, stage.most_trained * share(1));
-    bytes.host = stage.trained * types_.optimizer_bytes * share(1) +
+    const double piece = std::min(types_.sub_group, own(stage.most_trained, 0, 1));
+    bytes.host = own(stage.trained, stage.expert_trained, 1) * types_.optimizer_bytes +
                  3 * piece * (types_.gradient_bytes + types_.weight_bytes());  // one arrives, one is updated, one leaves
   }
   return bytes;

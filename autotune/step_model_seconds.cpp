@@ -8,25 +8,56 @@
 #include "pipeline/simulate.h"
 
 namespace trivet::autotune {
+
+std::vector<StepModel::Divided> StepModel::divided(const Layout& layout, const Stage& stage) const {
+  std::vector<Divided> all{{.parameters = stage.parameters - stage.expert_parameters,
+                            .trained = stage.trained - stage.expert_trained,
+                            .blocks = stage.blocks,
+                            .ranks = layout.shards(),
+                            .stride = layout.tensor}};
+  if (stage.expert_blocks > 0)
+    all.push_back({.parameters = stage.expert_parameters,
+                   .trained = stage.expert_trained,
+                   .blocks = stage.expert_blocks,
+                   .ranks = layout.expert_shards(),
+                   .stride = layout.tensor * layout.expert});
+  return all;
+}
+
+double StepModel::Divided::pieces(int64_t bucket) const {
+  return bucket == 0 ? 1 : std::max(1.0, std::ceil(parameters / blocks / as_double(bucket)));
+}
+
+double StepModel::updated(const Layout& layout, const Stage& stage) const {
+  double elements = 0;
+  for (const Divided& part : divided(layout, stage))
+    elements += part.trained / (layout.zero_stage >= 1 ? as_double(part.ranks) : 1);
+  return elements;
+}
+
 // Gradients are sent while the backward that completes them runs; whole weights arrive while a forward or a backward uses the
-// previous ones. Both share the links, with one operation per block.
+// previous ones. Both share the links, with one operation per block, or two if its experts are divided over other ranks.
 StepModel::Communication StepModel::data_axis(const Layout& layout, const Stage& stage, double forward, double backward) const {
   if (layout.shards() == 1) return {};
   const double m = as_double(layout.microbatches);
-  const double pieces_out = pieces(stage, layout.reduce_bucket), pieces_in = pieces(stage, layout.gather_bucket);
-  const auto seconds = [&](comm::Operation operation, double bytes) {
-    const bool gather = operation == comm::Operation::AllGather;
-    const double operations = stage.blocks * (gather ? pieces_in : pieces_out);
+  double hidden_out = 0, shown_out = 0, hidden_in = 0, shown_in = 0;
+  for (const Divided& part : divided(layout, stage)) {
+    const auto seconds = [&](comm::Operation operation, double elements, double bytes, double pieces) {
+      const double operations = part.blocks * pieces;
+      return operations * operation_seconds(operation, elements / operations * bytes, part.ranks, part.stride);
+    };
+    const double pieces_out = part.pieces(layout.reduce_bucket), pieces_in = part.pieces(layout.gather_bucket);
+    const auto reduction = layout.zero_stage == 0 ? comm::Operation::AllReduce : comm::Operation::ReduceScatter;
+    const double out = seconds(reduction, part.trained, types_.sent_gradient_bytes, pieces_out);
     // Before stage 3, frozen weights are not sent.
-    const double elements = gather && layout.zero_stage == 3 ? stage.parameters : stage.trained;
-    return operations * operation_seconds(operation, elements / operations * bytes, layout.shards(), layout.tensor);
-  };
-  const double out = layout.zero_stage == 0 ? seconds(comm::Operation::AllReduce, types_.sent_gradient_bytes)
-                                            : seconds(comm::Operation::ReduceScatter, types_.sent_gradient_bytes);
-  const double in = layout.zero_stage == 0 ? 0 : seconds(comm::Operation::AllGather, types_.weight_bytes());
-  // Pieces of a shard go through staging that the program waits for (zero/collectives.cpp); those of an all_reduce do not.
-  const double hidden_out = layout.zero_stage == 0 || pieces_out == 1 ? out : 0, shown_out = out - hidden_out;
-  const double hidden_in = pieces_in == 1 && (layout.zero_stage < 3 || layout.prefetch) ? in : 0, shown_in = in - hidden_in;
+    const double gathered = layout.zero_stage == 3 ? part.parameters : part.trained;
+    const double in =
+        layout.zero_stage == 0 ? 0 : seconds(comm::Operation::AllGather, gathered, types_.weight_bytes(), pieces_in);
+    // Pieces of a shard go through staging that the program waits for (zero/collectives.cpp); those of an all_reduce do not.
+    (layout.zero_stage == 0 || pieces_out == 1 ? hidden_out : shown_out) += out;
+    (pieces_in == 1 && (layout.zero_stage < 3 || layout.prefetch) ? hidden_in : shown_in) += in;
+  }
+  const double out = hidden_out + shown_out, in = hidden_in + shown_in;
   const bool gathers_always = layout.zero_stage == 3 && !stays_whole(layout, stage.parameters);
   const double times_out = layout.zero_stage >= 2 ? m : 1, times_in = gathers_always ? 2 * m : 1;
   const double all = times_out * out + times_in * in;
@@ -44,15 +75,11 @@ StepModel::Communication StepModel::data_axis(const Layout& layout, const Stage&
   return {exposed, std::max(0.0, all - exposed)};
 }
 
-double StepModel::pieces(const Stage& stage, int64_t bucket) const {
-  return bucket == 0 ? 1 : std::max(1.0, std::ceil(stage.parameters / stage.blocks / as_double(bucket)));
-}
-
 // Gradients come down, the host updates, weights go up (zero/host_side.h): the three overlap, each on one piece at a time. The
 // update moves states twice, and the copies' bytes pass through the host's memory as well.
 double StepModel::offload_seconds(const Layout& layout, const Stage& stage) const {
   const HostShare& host = cluster_.host;
-  const double updated = stage.trained / as_double(layout.shards());
+  const double updated = this->updated(layout, stage);
   const double down = updated * types_.gradient_bytes / host.link_bandwidth;
   const double up = updated * types_.weight_bytes() / host.link_bandwidth;
   const double update =
@@ -96,13 +123,12 @@ StepPrediction StepModel::predict(const Layout& layout) const {
     const Stage stage = stage_of_rank(layout, rank);
     if (rank == 0 || stage.seconds.total() > slowest.seconds.total()) slowest = stage;
     const double forward = stage.seconds.forward + stage.seconds.forward_axis;
-    const double updated = stage.trained / (layout.zero_stage >= 1 ? as_double(layout.shards()) : 1);
     // If states are offloaded, the device still computes the norm of the gradients.
     const double moved = layout.offload_optimizer ? types_.gradient_bytes : all;
     const Communication data = data_axis(layout, stage, forward, stage.seconds.total() - forward);
     seconds.data = std::max(seconds.data, data.exposed);
     seconds.hidden = std::max(seconds.hidden, data.hidden);
-    seconds.optimizer = std::max(seconds.optimizer, updated * moved / cluster_.device.memory_bandwidth);
+    seconds.optimizer = std::max(seconds.optimizer, updated(layout, stage) * moved / cluster_.device.memory_bandwidth);
     if (layout.offload_optimizer) seconds.offload = std::max(seconds.offload, offload_seconds(layout, stage));
   }
 
@@ -112,7 +138,8 @@ StepPrediction StepModel::predict(const Layout& layout) const {
   seconds.compute = m * (of.forward + of.backward);
   seconds.recompute = m * of.forward_again;
   seconds.context = m * of.context_axis;
-  seconds.tensor = m * (of.forward_axis + of.backward_axis + of.forward_again_axis) - seconds.context;
+  seconds.expert = m * of.expert_axis;
+  seconds.tensor = m * of.tensor_axis;
   seconds.hidden += m * of.hidden_axis;
   if (layout.pipeline > 1) {
     const double message = as_double(works_of(layout)[0]->output_elements) * types_.weight_bytes();

@@ -45,6 +45,14 @@ const CLI::Validator price_of_a_device(
     },
     "PRICE", "price");
 
+const CLI::Validator imbalance_of_experts(
+    [](const std::string& text) {
+      double imbalance = 0;
+      return CLI::detail::lexical_cast(text, imbalance) ? autotune::expert_imbalance_problem(imbalance)
+                                                        : fmt::format("{} is not a number from 1", text);
+    },
+    "FACTOR", "imbalance");
+
 // "15T" is 15e12.
 std::optional<double> number_of_tokens(const std::string& text) {
   constexpr std::string_view kUnits = "kMBT";
@@ -71,11 +79,12 @@ struct PlanArguments {
   bool json = false, search = false, verify = false;
   std::string cluster;
   int64_t top = 10;
-  double price = 0;     // 0: the cluster's
-  std::string tokens;   // empty: those of the config's steps
-  std::string html;     // empty: no page
-  bool force = false;   // the page replaces any file
-  std::string profile;  // empty: no prediction for this machine
+  double price = 0;             // 0: the cluster's
+  double expert_imbalance = 0;  // 0: the cluster's
+  std::string tokens;           // empty: those of the config's steps
+  std::string html;             // empty: no page
+  bool force = false;           // the page replaces any file
+  std::string profile;          // empty: no prediction for this machine
 };
 
 // A model in Hugging Face's format, by its folder or its config.json, stands in the place of the config.
@@ -118,6 +127,7 @@ Config load(const PlanArguments& arguments, const std::vector<std::string>& over
 autotune::Cluster cluster_of(const PlanArguments& arguments) {
   autotune::Cluster cluster = autotune::find_cluster(arguments.cluster);
   if (arguments.price > 0) cluster.price_per_device_hour = arguments.price;
+  if (arguments.expert_imbalance > 0) cluster.expert_imbalance = arguments.expert_imbalance;
   return cluster;
 }
 
@@ -269,6 +279,12 @@ void add_plan(CLI::App& program) {
       ->add_option("--price", arguments->price,
                    "price of one device for one hour in any currency, to print the cost of a token (the cluster's)")
       ->check(price_of_a_device);
+  command
+      ->add_option(
+          "--expert-imbalance", arguments->expert_imbalance,
+          "rows of the fullest of the ranks that share experts over their mean, for the predicted time (the cluster's)")
+      ->check(imbalance_of_experts)
+      ->needs(cluster);
   command
       ->add_option("--tokens", arguments->tokens,
                    "say how many days so many tokens take, and what they cost: 15T, 300B, 1e12 (those of the config's steps)")

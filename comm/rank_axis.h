@@ -12,6 +12,10 @@
 // both, over two axes into which the context axis is cut:
 //
 //   4 ranks, 2 neighbours    exchanging_heads: {0, 1}, {2, 3}    keeping_tokens: {0, 2}, {1, 3}
+//
+// On the expert axis the ranks have tokens of their own, and different experts. Where sums over tokens have a fixed order, what
+// context ranks contribute to an expert's gradient for one microbatch is one sum: `of_one_microbatch` consecutive ranks of the
+// axis are context ranks of one microbatch, and context ranks beyond the axis that have the same experts are `same_experts`.
 #pragma once
 
 #include <optional>
@@ -33,6 +37,8 @@ struct RankAxis {
   SequencePart::Cut cut = SequencePart::Cut::InOrder;
   // For UlyssesRing: this rank's run of consecutive ranks, and the ranks at its place of each run. They share the stream.
   ProcessGroup *neighbours = nullptr, *across_neighbours = nullptr;
+  int of_one_microbatch = 1;
+  ProcessGroup* same_experts = nullptr;  // null: there are none
 
   int rank() const { return group.rank(); }
   int size() const { return group.size(); }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/shape.h"
 
 namespace trivet {
@@ -37,10 +38,14 @@ inline constexpr int kSharings = 2;
 //                   the step contribute. A layer adds its contribution (times gradient_scale) where gradients go, so that it is
 //                   summed over microbatches and ranks like one. It is no part of the gradient's norm, and is neither clipped
 //                   nor decayed.
+//   ExpertBalance   value[e] += rate * sign(mean of the counts - counts[e]), where counts are the tokens of the step that each
+//                   expert of the layer has computed (Context::expert_tokens). There is no gradient: such a parameter is not
+//                   trainable.
 struct ParameterUpdate {
-  enum class Kind : uint8_t { Optimizer, RunningAverage };
+  enum class Kind : uint8_t { Optimizer, RunningAverage, ExpertBalance };
   Kind kind = Kind::Optimizer;
   double momentum = 0;  // RunningAverage
+  double rate = 0;      // ExpertBalance
 
   bool operator==(const ParameterUpdate&) const = default;
 };
@@ -54,10 +59,16 @@ struct ParameterSpec {
   bool trainable = true;  // frozen parameters have no gradient and no optimizer state
   Sharing sharing = Sharing::Dense;
   ParameterUpdate update;
+  bool keeps_float32 = false;  // it is float32 in models of 16 bits, too: rounded it would mean something else
   // It is so many matrices of equally many rows, one below the other, and a token is multiplied by some of them only: those of
   // experts. An optimizer of matrices updates each by itself.
   int64_t matrices = 1, matrices_per_token = 1;
   std::string tied_to;  // full name of the parameter (same shape, another layer) that this one shares; it then owns nothing
 };
+
+// The type of a parameter as layers see it, in a model of this type.
+inline DType dtype_in(const ParameterSpec& spec, DType of_model) {
+  return spec.keeps_float32 && size_of(of_model) < size_of(DType::Float32) ? DType::Float32 : of_model;
+}
 
 }  // namespace trivet

@@ -96,6 +96,15 @@ void add_expert_channels(std::vector<ChannelSpec>& table, const Config& config, 
                    .queue = queue_of(Axis::Expert),
                    .traffic = "expert",
                    .axis = Axis::Expert});
+  if (!config.fixes_token_sums() || config.parallel.expert >= config.parallel.context) return;
+  table.push_back({.purpose = Purpose::TokenSums,
+                   .name = "expert.sums",
+                   .axes = Axis::Context,
+                   .members = Members::AcrossRuns,
+                   .run = static_cast<int>(config.parallel.expert),
+                   .queue = queue_of(Axis::Expert),
+                   .sums_floats = true,
+                   .traffic = "expert"});
 }
 
 }  // namespace

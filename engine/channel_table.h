@@ -21,11 +21,13 @@
 //   experts.gather   that divide experts            gather   overlap_comm        no                     gather
 //   experts.reduce   that divide experts            reduce   overlap_comm        run mode               reduce
 //   expert           expert axis                    expert   no                  no                     expert
+//   expert.sums      context ranks, same experts    expert   no                  yes                    expert
 //   pipeline.*       two neighbours of a pipeline    send     yes                 no                     pipeline
 //   tied             two stages of a tied weight    meet     no                  no                     -
 //
 // The last four of data are there only if the config asks for them (engine/sharing.h), and so are those of context ranks, of
-// which the last two belong to "ulysses_ring", and those of experts.
+// which the last two belong to "ulysses_ring", and those of experts, of which the last is for layout mode with more context
+// ranks than share experts.
 //
 // Channels with the same ranks are separate process groups, because the operations of one group have one order on all its
 // ranks, and work on different queues has none.
@@ -61,6 +63,7 @@ enum class Purpose : uint8_t {
   LayersReduce,  // gradients that are sums over an axis of layers
   Neighbours,    // tokens for heads, within a run of context ranks
   AcrossRuns,    // keys and values, between context ranks at the same place of each run
+  TokenSums,     // gradients of experts, between context ranks that have the same
   Forward,       // activations to the next stage
   Backward,      // gradients to the previous stage
   Tied           // gradients and values of a weight that two stages share

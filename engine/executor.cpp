@@ -292,21 +292,26 @@ void Executor::finish_block(int block, int microbatch) {
 
 // Where sums over tokens have a fixed order, a microbatch's gradients of ranks that share tokens are parts of one tree, which
 // is rounded once: of tensor ranks for parameters that they do not split, then of context ranks, the first of which contributes
-// the sum, and the others nothing.
+// the sum, and the others nothing. Ranks that share experts have added up the parts of those among them.
 void Executor::end_contribution(int block, int microbatch, const std::vector<Gradient>& gradients) {
   const auto parameters = layer(block).parameters();
   for (size_t i = 0; leaf_kernels_ && i < gradients.size(); ++i) {
     const TensorView gradient = gradients[i].view;
     if (gradient.absent()) continue;
-    const auto sum_over = [&](const comm::RankAxis& axis) {
-      axis.group.all_reduce(gradient, comm::ReduceOp::TreeSum, axis.stream);
-      axis.stream.record().synchronize();
+    const auto sum_over = [&](comm::ProcessGroup& group, Stream& stream) {
+      group.all_reduce(gradient, comm::ReduceOp::TreeSum, stream);
+      stream.record().synchronize();
     };
-    const comm::RankAxis *const tensor = axes_[Axis::Tensor], *const sequence = axes_[Axis::Context];
-    if (tensor && tensor->splits_tokens && parameters[i].split.dim < 0) sum_over(*tensor);
-    if (!sequence) continue;
-    sum_over(*sequence);
-    if (sequence->rank() > 0) resources_.kernels.zero(gradient);
+    const comm::RankAxis *const tensor = axes_[Axis::Tensor], *sequence = axes_[Axis::Context];
+    if (tensor && tensor->splits_tokens && parameters[i].split.dim < 0) sum_over(tensor->group, tensor->stream);
+    comm::ProcessGroup* others = sequence ? &sequence->group : nullptr;
+    if (axes_[Axis::Expert] && parameters[i].sharing == Sharing::Expert) {
+      sequence = axes_[Axis::Expert];
+      others = sequence->same_experts;
+    }
+    if (!others) continue;
+    sum_over(*others, sequence->stream);
+    if (others->rank() > 0) resources_.kernels.zero(gradient);
   }
   parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale, microbatch);
 }

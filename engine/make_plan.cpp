@@ -73,6 +73,9 @@ void check_model(const Config& config, const model::Model& model) {
     for (const ParameterSpec& parameter : model.layers[i]->parameters()) {
       if (parameter.update.kind == ParameterUpdate::Kind::RunningAverage)
         check_running_average(config, model.names[i] + "." + parameter.name);
+      if (parameter.update.kind == ParameterUpdate::Kind::ExpertBalance && parameter.trainable)
+        refuse(fmt::format("{}.{} has a gradient, but an update that needs none; let it not be trainable", model.names[i],
+                           parameter.name));
     }
   }
   config::check_curriculum(config, model.sample.is_sequence() ? model.sample.input[0] : 0);

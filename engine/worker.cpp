@@ -67,6 +67,10 @@ std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config
     context.neighbours = &channels.group(Purpose::Neighbours);
     context.across_neighbours = &channels.group(Purpose::AcrossRuns);
   }
+  if (auto& experts = axes[static_cast<size_t>(Axis::Expert)]; experts && config.fixes_token_sums()) {
+    experts->of_one_microbatch = static_cast<int>(std::min(config.parallel.context, config.parallel.expert));
+    if (const Channel* const sums = channels.find(Purpose::TokenSums)) experts->same_experts = sums->group.get();
+  }
   return axes;
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/costs.h"
 #include "kernels/rules.h"
+#include "kernels/verdict.h"
 
 namespace trivet::kernels {
 namespace {
@@ -253,6 +254,63 @@ void GroupedGradient::check() const {
 KernelCall GroupedGradient::describe() const {
   return describe_product("grouped_gradient", accumulate ? "tn+" : "tn", a, b, out, {a.shape[1], b.shape[1], a.shape[0]},
                           Result::WeightGradient, written(out, accumulate) + total_bytes({ends}));
+}
+
+void AddGated::check() const {
+  const Rules rules("add_gated", {{"x", x}, {"logits", logits}, {"y", y}});
+  rules.floating(y.dtype);
+  rules.types(y.dtype, {x});
+  rules.shapes(y.shape, {x});
+  rules.types(statistics_type(y.dtype), {logits});
+  rules.require(y.shape.dims() == 2 && logits.elements() == y.shape[0], "there must be a logit for each row");
+}
+
+KernelCall AddGated::describe() const {
+  return {.kernel = "add_gated",
+          .dtype = y.dtype,
+          .sizes = rows_of(y),
+          .bound = Bound::Memory,
+          .flops = 2 * elements(y),
+          .bytes = total_bytes({x, logits, y, y})};
+}
+
+void AddGatedBackward::check() const {
+  const Rules rules("add_gated_backward", {{"dy", dy}, {"x", x}, {"logits", logits}, {"dx", dx}, {"dlogits", dlogits}});
+  rules.floating(dy.dtype);
+  rules.types(dy.dtype, {x, dx, dlogits});
+  rules.shapes(dy.shape, {x, dx});
+  rules.types(statistics_type(dy.dtype), {logits});
+  rules.require(dy.shape.dims() == 2 && logits.elements() == dy.shape[0] && dlogits.elements() == dy.shape[0],
+                "there must be a logit for each row");
+}
+
+KernelCall AddGatedBackward::describe() const {
+  return {.kernel = "add_gated_backward",
+          .dtype = dy.dtype,
+          .sizes = rows_of(dy),
+          .bound = Bound::Memory,
+          .result = Result::InputGradient,
+          .flops = 3 * elements(dy),
+          .bytes = total_bytes({dy, x, logits, dx, dlogits})};
+}
+
+void BalanceExperts::check() const {
+  const Rules rules("balance_experts", {{"bias", bias}, {"counts", counts}, {"verdict", verdict}});
+  rules.types(DType::Float32, {bias});
+  rules.types(DType::Int64, {counts});
+  rules.require(first >= 0 && first + bias.elements() <= counts.elements(), "there must be a count for each bias");
+  if (verdict.absent()) return;
+  rules.types(DType::Float64, {verdict});
+  rules.sizes(kVerdictSize, {verdict});
+}
+
+KernelCall BalanceExperts::describe() const {
+  return {.kernel = "balance_experts",
+          .dtype = bias.dtype,
+          .sizes = elements_of(bias),
+          .bound = Bound::Memory,
+          .flops = elements(bias),
+          .bytes = total_bytes({bias, bias, counts})};
 }
 
 }  // namespace trivet::kernels

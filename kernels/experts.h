@@ -174,6 +174,40 @@ struct GroupedGradient {
   KernelCall describe() const;
 };
 
+// y[t] += sigmoid(logits[t]) x[t]: the output of a shared expert, and its gate (Qwen2-MoE).
+struct AddGated {
+  ConstTensorView x;       // [T, H]
+  ConstTensorView logits;  // float32 (float64) [T, 1]
+  TensorView y;            // [T, H]
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// dx[t] = sigmoid(logits[t]) dy[t], and dlogits[t] = sigmoid'(logits[t]) (dy[t] . x[t])
+struct AddGatedBackward {
+  ConstTensorView dy, x;   // [T, H]
+  ConstTensorView logits;  // float32 (float64) [T, 1]
+  TensorView dx;           // [T, H]
+  TensorView dlogits;      // of the type of x [T, 1]
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// bias[i] += rate sign(mean of counts - counts[first + i]), unless the verdict says that the step is skipped
+// (kernels/verdict.h): balance without a loss (Wang et al. 2024, 2408.15664). The mean is compared in integers.
+struct BalanceExperts {
+  TensorView bias;          // float32 [n], of the experts from `first` on
+  ConstTensorView counts;   // int64 [E]
+  ConstTensorView verdict;  // optional
+  int64_t first = 0;
+  double rate = 0.001;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
 }  // namespace trivet::kernels
 
 template <>

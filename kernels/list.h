@@ -64,6 +64,9 @@
   KERNEL(WeightedSwiGluBackward, weighted_swiglu_backward) \
   KERNEL(GroupedMatmul, grouped_matmul) \
   KERNEL(GroupedGradient, grouped_gradient) \
+  KERNEL(AddGated, add_gated) \
+  KERNEL(AddGatedBackward, add_gated_backward) \
+  KERNEL(BalanceExperts, balance_experts) \
   /* kernels/memory.h */ \
   KERNEL(CopyRuns, copy_runs) \
   /* kernels/losses.h */ \

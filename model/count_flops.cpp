@@ -31,7 +31,7 @@ LayerCosts costs_of(const Layer& layer, ConstTensorView x, TensorView dx, const 
   std::vector<ConstTensorView> weights;
   std::vector<Gradient> gradients;
   for (const ParameterSpec& spec : layer.parameters()) {
-    weights.push_back({nullptr, dtype, spec.shape});
+    weights.push_back({nullptr, dtype_in(spec, dtype), spec.shape});
     gradients.push_back(spec.trainable ? Gradient{{nullptr, dtype, spec.shape}, false} : Gradient{});
   }
   Saved saved;

@@ -45,7 +45,10 @@ struct Experts {
   int64_t feed_forward_size = 0;         // of an expert; 0: Description::feed_forward_size
   int64_t shared_feed_forward_size = 0;  // of an MLP that computes every token, too; 0: none
   std::vector<int64_t> dense_blocks;     // from 0: they have an MLP
+  bool shared_gate = false;              // the output of that MLP is multiplied by a sigmoid of each token
   kernels::ExpertRule rule;
+  bool correction_bias = false;         // added to scores when experts are chosen, but not to their weights
+  double bias_update_rate = 0.001;      // of these biases in each step, for balance; 0: they stay as they are
   double balance_loss = 0, z_loss = 0;  // coefficients
 
   bool enabled() const { return count > 0; }

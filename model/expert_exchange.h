@@ -3,12 +3,16 @@
 //   n rounds: in round r a rank sends the rows of its tokens to the rank whose number is r higher, computes those that it gets
 //   from the rank whose number is r lower with its own experts, and sends the results back; in round 0 it serves itself.
 //
+// Where sums over tokens have a fixed order, context ranks of one microbatch are served one after the other, those of a run of
+// `of_one_microbatch` ranks (comm/rank_axis.h): run r higher or lower, and in it the rank at the place (own place xor j), for
+// j = 0, 1, 2 ... So their sums are added in the same balanced tree on every rank, apart from the order of two summands.
+//
 // So all ranks send and receive in every round, and work on the rows of one microbatch at a time. All rows of a microbatch may
 // want experts of one rank, but they are no more than T K: memory is planned whatever routers decide, no token is dropped, and
 // the number of rounds is always n. A rank that gets no rows in a round waits for nobody and computes nothing.
 //
-// Since a round is one microbatch, its gradient for an expert is one sum over its tokens in their order, which is rounded by
-// itself (Gradient::next): the same sum as that of a rank that has all experts.
+// Since a round is one microbatch, or a part of one, its gradient for an expert is one sum over its tokens in their order,
+// which is rounded by itself (Gradient::next): the same sum as that of a rank that has all experts.
 //
 // Rows of a rank's tokens are ordered by expert (kernels/experts.h), so that those for another rank's experts are consecutive.
 #pragma once
@@ -17,6 +21,7 @@
 
 #include "comm/rank_axis.h"
 #include "core/layer.h"
+#include "kernels/leaf_sum.h"
 
 namespace trivet::model {
 
@@ -27,14 +32,14 @@ struct RowRange {
 
 class ExpertExchange {
  public:
-  // Collective over the ranks of the axis. `ends`, int32 [E, ranges]: the ends of this rank's rows. The host waits for the
-  // counts of all ranks. `most` rows may go from one rank to another.
+  // Collective over the ranks of the axis. `ends`, int32 [E, ranges]: the ends of this rank's rows; all ranks have as many
+  // ranges. The host waits for those of all ranks. `most` rows may go from one rank to another.
   ExpertExchange(Context& context, const comm::RankAxis& axis, ConstTensorView ends, int64_t rows, int64_t most);
 
   int rounds() const { return axis_.size(); }
   // This rank's rows that it sends in a round.
   RowRange sent(int round) const;
-  // The rows that it gets, and int32 [own experts, 1]: their ends.
+  // The rows that it gets, and int32 [own experts, ranges]: their ends.
   int64_t received(int round) const;
   ConstTensorView ends(int round);
 
@@ -44,17 +49,39 @@ class ExpertExchange {
   void send_back(int round, ConstTensorView results, TensorView out);
 
  private:
-  int higher(int round) const { return (axis_.rank() + round) % axis_.size(); }
-  int lower(int round) const { return (axis_.rank() + axis_.size() - round) % axis_.size(); }
-  int64_t count(int from, int to) const { return counts_[static_cast<size_t>(from * axis_.size() + to)]; }
+  // The rank to which rows go in this round, and that from which they come.
+  int higher(int round) const { return partner(round / axis_.of_one_microbatch, round); }
+  int lower(int round) const { return partner(-(round / axis_.of_one_microbatch), round); }
+  int partner(int runs, int round) const;
+  // The end of a rank's rows for the experts before `expert`.
+  int64_t end_before(int rank, int64_t expert) const;
+  int64_t count(int from, int to) const {
+    return end_before(from, (to + 1) * own_experts_) - end_before(from, to * own_experts_);
+  }
   void exchange(ConstTensorView in, int to, TensorView out, int from);
 
   Context& context_;
   const comm::RankAxis& axis_;
-  int64_t own_experts_;
-  std::vector<int32_t> of_experts_;  // [rank][expert] rows
-  std::vector<int64_t> counts_;      // [from][to] rows
+  int64_t own_experts_, ranges_;
+  std::vector<int32_t> all_ends_;  // [rank][expert][range]
   ScopedTensor ends_;
+};
+
+// The gradient of a parameter of experts in the rounds of an exchange: those of one microbatch are added up in a balanced tree.
+class RoundGradient {
+ public:
+  RoundGradient(Context& context, const comm::RankAxis& axis, const Gradient& gradient);
+
+  // Where that of this round goes.
+  Gradient begin();
+  // `last`: no round follows.
+  void end(bool last);
+
+ private:
+  Gradient gradient_;
+  int rounds_;  // with parts of one microbatch
+  int done_ = 0;
+  kernels::LeafSum sum_;
 };
 
 }  // namespace trivet::model

@@ -102,6 +102,24 @@ ScopedTensor gathered(Context& context, ConstTensorView x, ConstTensorView order
   return rows;
 }
 
+// These return the place of the parameter that they add.
+size_t add_bias(const ExpertMlp::Options& options, SubLayers& to) {
+  to.add_own({.name = "router.correction_bias",
+              .shape = {options.experts},
+              .init = {Init::Kind::Zeros, 0},
+              .decay = false,
+              .trainable = false,
+              .update = {.kind = ParameterUpdate::Kind::ExpertBalance, .rate = options.bias_update_rate},
+              .keeps_float32 = true});
+  return to.parameters().size() - 1;
+}
+
+size_t add_gate(const ExpertMlp::Options& options, SubLayers& to) {
+  to.add_own(
+      {.name = "shared_gate.weight", .shape = {1, options.hidden}, .init = {Init::Kind::Normal, options.init_deviation}});
+  return to.parameters().size() - 1;
+}
+
 }  // namespace
 
 ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
@@ -122,7 +140,9 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
                        .sharing = Sharing::Expert,
                        .matrices = experts,
                        .matrices_per_token = options.chosen});
+  if (options.correction_bias) bias_ = add_bias(options, sub_layers_);
   if (options.shared_feed_forward == 0) return;
+  if (options.shared_gate) gate_ = add_gate(options, sub_layers_);
   shared_ = std::make_unique<Mlp>(Mlp::Options{.hidden = hidden,
                                                .feed_forward = options.shared_feed_forward,
                                                .activation = Activation::SwiGlu,
@@ -161,7 +181,7 @@ void ExpertMlp::forward(Context& context, Weights weights, ConstTensorView x, Te
 void ExpertMlp::forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
   choose(context, weights, x, saved);
   if (!expert_axis(context)) activate(context, weights, x, saved);
-  if (shared_) shared_->forward_again(context, sub_layers_.of(shared_index_, weights), x, saved.child(shared_index_));
+  if (shared_) add_shared(context, weights, x, {}, saved);
 }
 
 void ExpertMlp::choose(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
@@ -177,7 +197,11 @@ void ExpertMlp::choose(Context& context, Weights weights, ConstTensorView x, Sav
   const TensorView ends =
       saved.keep(context.arena, kEnds, DType::Int32, {options_.experts, static_cast<int64_t>(parts.ranges.size())});
   context.kernels.matmul({.a = as_rows(x), .b = weights[kRouter], .out = logits, .transpose_b = true});
-  context.kernels.choose_experts({.logits = logits, .bias = {}, .chosen = chosen, .weights = shares, .rule = options_.rule});
+  context.kernels.choose_experts({.logits = logits,
+                                  .bias = options_.correction_bias ? weights[bias_] : ConstTensorView{},
+                                  .chosen = chosen,
+                                  .weights = shares,
+                                  .rule = options_.rule});
   context.kernels.order_by_expert({.chosen = chosen, .order = order, .places = places, .ends = ends, .ranges = parts.ranges});
   if (!context.expert_tokens.absent())
     context.kernels.count_rows({.ends = ends, .counts = context.expert_tokens, .accumulate = true});
@@ -217,9 +241,27 @@ void ExpertMlp::compute_on_ranks(Context& context, const comm::RankAxis& ranks, 
 }
 
 void ExpertMlp::add_shared(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  const ScopedTensor of_shared(context.arena, y.dtype, y.shape);
-  shared_->forward(context, sub_layers_.of(shared_index_, weights), x, of_shared, saved.child(shared_index_));
-  context.kernels.add(of_shared, y);
+  const Weights of_shared = sub_layers_.of(shared_index_, weights);
+  Saved& saved_of_shared = saved.child(shared_index_);
+  if (options_.shared_gate) {
+    apply_gated(context, weights, x, saved);
+    if (!y.absent()) context.kernels.add_gated({.x = as_rows(saved[kShared]), .logits = saved[kGateLogits], .y = as_rows(y)});
+  } else if (y.absent()) {
+    shared_->forward_again(context, of_shared, x, saved_of_shared);
+  } else {
+    const ScopedTensor out(context.arena, y.dtype, y.shape);
+    shared_->forward(context, of_shared, x, out, saved_of_shared);
+    context.kernels.add(out, y);
+  }
+}
+
+// The gate multiplies the complete rows of the shared MLP, as every tensor rank has them: its gradient is their product with
+// dy.
+void ExpertMlp::apply_gated(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
+  const TensorView logits = saved.keep(context.arena, kGateLogits, kernels::statistics_type(x.dtype), {x.shape.rows(), 1});
+  context.kernels.matmul({.a = as_rows(x), .b = weights[gate_], .out = logits, .transpose_b = true});
+  const TensorView out = saved.keep(context.arena, kShared, x.dtype, x.shape);
+  shared_->forward(context, sub_layers_.of(shared_index_, weights), x, out, saved.child(shared_index_));
 }
 
 void ExpertMlp::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
@@ -234,8 +276,9 @@ void ExpertMlp::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
     through_experts(pass, dy, dx, dweights);
   through_choice(pass, dweights, dlogits);
   context.kernels.matmul({.a = dlogits, .b = pass.weights()[kRouter], .out = as_rows(dx), .accumulate = true});
-  if (pass.fused()) make_router_gradient(context, pass.gradients(), dlogits, saved);
-  if (shared_) through_shared(pass, dy, dx);
+  if (pass.fused()) make_gradient(context, pass.gradients()[kRouter], dlogits, saved);
+  if (!shared_) return;
+  options_.shared_gate ? through_gate(pass, dy, dx) : through_shared(pass, dy, dx);
 }
 
 void ExpertMlp::through_experts(const BackwardPass& pass, ConstTensorView dy, TensorView dx, TensorView dweights) const {
@@ -274,7 +317,8 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
   const ExpertWork experts = work(context, pass.weights());
   const int64_t rows = saved[kOrder].elements(), most = most_rows(saved[kX].shape.rows(), ranks.size());
   const int64_t hidden = options_.hidden, width = experts.width(), own = options_.experts / ranks.size();
-  Gradient of_gate_up = pass.gradients()[kGateUp], of_down = pass.gradients()[kDown];
+  const int64_t leaves = ranges_of(context, saved[kX].shape.rows()).leaves;
+  RoundGradient of_gate_up(context, ranks, pass.gradients()[kGateUp]), of_down(context, ranks, pass.gradients()[kDown]);
   ExpertExchange exchange(context, ranks, saved[kEnds], rows, most);
   RowSum sum(context, rows, dx);
   const TensorView dx_rows = sum.partial();
@@ -293,20 +337,20 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
       const RowRange sent = exchange.sent(round);
       const int64_t count = exchange.received(round);
       const auto of_count = [&](const ScopedTensor& tensor) { return tensor.view().row_range(0, count); };
+      const bool last = round + 1 == exchange.rounds();
       const ExpertRows there{exchange.send(round, first_rows(x_rows, sent), x_there), exchange.ends(round),
-                             exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count)};
+                             exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count), leaves};
       const ConstTensorView dy_of_there = exchange.send(round, first_rows(dy_rows, sent), dy_there);
       experts.activate(there, of_count(wide), of_count(activated));
-      make_down_gradient(context, of_down, own, options_.feed_forward, there, dy_of_there, of_count(activated));
+      make_down_gradient(context, of_down.begin(), own, options_.feed_forward, there, dy_of_there, of_count(activated));
+      of_down.end(last);
       // Nothing reads `activated` any more.
       experts.backward(there, dy_of_there, of_count(wide), of_count(activated), of_count(dwide), of_count(dweights_there));
       experts.backward_input(of_count(dwide), there.ends, of_count(dx_there));
-      make_gate_up_gradient(context, of_gate_up, own, options_.feed_forward, there, of_count(dwide));
+      make_gate_up_gradient(context, of_gate_up.begin(), own, options_.feed_forward, there, of_count(dwide));
+      of_gate_up.end(last);
       exchange.send_back(round, of_count(dx_there), dx_rows.row_range(sent.first, sent.count));
       exchange.send_back(round, of_count(dweights_there), dweights_of_rows.view().row_range(sent.first, sent.count));
-      if (round + 1 == exchange.rounds()) break;  // the block's contribution ends with the last
-      for (Gradient* gradient : {&of_gate_up, &of_down})
-        if (!gradient->view.absent()) gradient->accumulate = gradient->next();
     }
   }
   sum.start(saved[kPlaces]);
@@ -345,6 +389,21 @@ void ExpertMlp::through_shared(const BackwardPass& pass, ConstTensorView dy, Ten
   pass.context().kernels.add(of_shared, dx);
 }
 
+void ExpertMlp::through_gate(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
+  Context& context = pass.context();
+  const IntermediateGradient dlogits(pass, kDgateLogits, dy.dtype, pass.saved()[kGateLogits].shape);
+  const IntermediateGradient dshared(pass, kDshared, dy.dtype, dy.shape);
+  context.kernels.add_gated_backward({.dy = as_rows(dy),
+                                      .x = as_rows(pass.saved()[kShared]),
+                                      .logits = pass.saved()[kGateLogits],
+                                      .dx = as_rows(dshared.view()),
+                                      .dlogits = dlogits});
+  pass.done_with(kShared);
+  context.kernels.matmul({.a = dlogits, .b = pass.weights()[gate_], .out = as_rows(dx), .accumulate = true});
+  if (pass.fused()) make_gradient(context, pass.gradients()[gate_], dlogits, pass.saved());
+  through_shared(pass, dshared, dx);
+}
+
 void ExpertMlp::make_expert_gradients(Context& context, Gradients gradients, ConstTensorView dy_rows,
                                       const Saved& saved) const {
   const ScopedTensor x_rows = gathered(context, saved[kX], saved[kOrder]);
@@ -353,8 +412,7 @@ void ExpertMlp::make_expert_gradients(Context& context, Gradients gradients, Con
   make_gate_up_gradient(context, gradients[kGateUp], options_.experts, options_.feed_forward, rows, saved[kDwide]);
 }
 
-void ExpertMlp::make_router_gradient(Context& context, Gradients gradients, ConstTensorView dlogits, const Saved& saved) const {
-  const Gradient& gradient = gradients[kRouter];
+void ExpertMlp::make_gradient(Context& context, const Gradient& gradient, ConstTensorView dlogits, const Saved& saved) {
   if (gradient.view.absent()) return;
   context.kernels.matmul(
       {.a = dlogits, .b = as_rows(saved[kX]), .out = gradient.view, .transpose_a = true, .accumulate = gradient.accumulate});
@@ -372,7 +430,8 @@ void ExpertMlp::backward(Context& context, Weights weights, Gradients gradients,
 void ExpertMlp::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   const ScopedTensor dy_rows = gathered(context, saved[kDy], saved[kOrder]);
   make_expert_gradients(context, gradients, dy_rows, saved);
-  make_router_gradient(context, gradients, saved[kDlogits], saved);
+  make_gradient(context, gradients[kRouter], saved[kDlogits], saved);
+  if (options_.shared_gate) make_gradient(context, gradients[gate_], saved[kDgateLogits], saved);
   if (shared_) shared_->backward_weight(context, sub_layers_.of(shared_index_, gradients), saved.child(shared_index_));
 }
 

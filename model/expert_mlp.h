@@ -3,7 +3,7 @@
 //
 //   x[T, H] --router--> logits[T, E] --choose--> K experts and weights for each token     (kernels/experts.h)
 //   rows of experts [T K, H] --gate_up--> [T K, 2F] --weight silu(gate) up--> [T K, F] --down--> [T K, H]
-//   y[T, H] = sum of a token's rows (+ shared MLP of x)
+//   y[T, H] = sum of a token's rows (+ shared MLP of x, or + sigmoid(x . g) of it)
 //
 // No token is dropped, and memory does not depend on what the router decides: all experts together have T K rows. Logits,
 // scores and weights are in float32 whatever the activations' type is. A token's weight is multiplied into F, not into H, so
@@ -34,7 +34,10 @@ class ExpertMlp : public Layer {
     int64_t experts = 0, chosen = 0;  // E, K
     int64_t feed_forward = 0;         // F
     int64_t shared_feed_forward = 0;  // 0: there is no shared MLP
+    bool shared_gate = false;         // g[1, H]: the shared MLP's output has a gate
     kernels::ExpertRule rule;
+    bool correction_bias = false;    // ChooseExperts::bias, a parameter that no gradient changes
+    double bias_update_rate = 0;     // ParameterUpdate::rate of it
     double balance = 0, z_loss = 0;  // coefficients of losses (kernels/experts.h, ChooseExpertsBackward)
     double init_deviation = 0.02, init_deviation_out = 0.02;
   };
@@ -52,8 +55,25 @@ class ExpertMlp : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
-  // The places of Saved that this layer uses. kWide to kDwide: only if the rank has all experts.
-  enum Slot { kX, kLogits, kChosen, kWeights, kOrder, kPlaces, kEnds, kWide, kActivated, kDwide, kDlogits, kDy };
+  // The places of Saved that this layer uses. kWide to kDwide: only if the rank has all experts. The last four: of a gate.
+  enum Slot {
+    kX,
+    kLogits,
+    kChosen,
+    kWeights,
+    kOrder,
+    kPlaces,
+    kEnds,
+    kWide,
+    kActivated,
+    kDwide,
+    kDlogits,
+    kDy,
+    kGateLogits,
+    kShared,
+    kDgateLogits,
+    kDshared
+  };
   enum Parameter { kRouter, kGateUp, kDown };
 
   ExpertWork work(Context&, Weights) const;
@@ -61,15 +81,19 @@ class ExpertMlp : public Layer {
   void activate(Context&, Weights, ConstTensorView x, Saved&) const;
   // The same for ranks that share the experts: out[T K, H] is complete but for tensor ranks' parts.
   void compute_on_ranks(Context&, const comm::RankAxis&, Weights, ConstTensorView x, TensorView out, const Saved&) const;
+  // Absent y: only what backward needs.
   void add_shared(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
+  void apply_gated(Context&, Weights, ConstTensorView x, Saved&) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_experts(const BackwardPass& pass, ConstTensorView dy, TensorView dx, TensorView dweights) const;
   void through_experts_on_ranks(const BackwardPass& pass, const comm::RankAxis&, ConstTensorView dy, TensorView dx,
                                 TensorView dweights) const;
   void through_choice(const BackwardPass& pass, TensorView dweights, TensorView dlogits) const;
   void through_shared(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void through_gate(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void make_expert_gradients(Context&, Gradients, ConstTensorView dy_rows, const Saved&) const;
-  void make_router_gradient(Context&, Gradients, ConstTensorView dlogits, const Saved&) const;
+  // The gradient of the router, or of the gate.
+  static void make_gradient(Context&, const Gradient&, ConstTensorView dlogits, const Saved&);
   ExpertRows own_rows(const Context&, ConstTensorView x_rows, const Saved&) const;
   // The most rows of a rank's tokens that one of the ranks may have to compute.
   int64_t most_rows(int64_t tokens, int ranks) const;
@@ -77,6 +101,7 @@ class ExpertMlp : public Layer {
   Options options_;
   std::unique_ptr<Mlp> shared_;
   SubLayers sub_layers_;
+  size_t bias_ = 0, gate_ = 0;  // places among the parameters, if there are such
   int shared_index_ = -1;
 };
 

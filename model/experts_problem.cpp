@@ -47,6 +47,13 @@ std::optional<Problem> find_experts_problem(const Description& d) {
   if (d.objective != Objective::NextToken && (experts.balance_loss > 0 || experts.z_loss > 0))
     return Problem{experts.balance_loss > 0 ? "experts.balance_loss" : "experts.z_loss",
                    "is not accepted with model.objective \"sft\" or \"dpo\", where not all tokens are targets; use 0"};
+  // Padding would count, too.
+  if (d.objective != Objective::NextToken && experts.correction_bias && experts.bias_update_rate > 0)
+    return Problem{
+        "experts.bias_update_rate",
+        fmt::format("{} is not accepted with model.objective \"sft\" or \"dpo\", where not all tokens are targets; use "
+                    "0, which keeps the biases as they are",
+                    experts.bias_update_rate)};
   return find_choice_problem(experts);
 }
 

@@ -19,7 +19,10 @@ int SubLayers::add(const std::string& name, const Layer& layer) {
 }
 
 void SubLayers::freeze() {
-  for (ParameterSpec& parameter : parameters_) parameter.trainable = is_adapter(parameter.name);
+  for (ParameterSpec& parameter : parameters_) {
+    parameter.trainable = is_adapter(parameter.name);
+    if (!parameter.trainable) parameter.update = {};
+  }
 }
 
 void BackwardPass::through(const Layer& layer, const SubLayers& sub_layers, int index, ConstTensorView dy,

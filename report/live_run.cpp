@@ -47,6 +47,7 @@ StepPoint step_point(const monitor::StepMetrics& metrics) {
           .step_ms = metrics.step_ms,
           .memory_bytes = static_cast<double>(metrics.memory_bytes),
           .loss_scale = metrics.loss_scale,
+          .fullest = metrics.experts.empty() ? 0 : metrics.fullest_expert(),
           .skipped = metrics.skipped,
           .without_targets = metrics.without_targets};
 }

@@ -204,6 +204,14 @@ double accuracy_of(const Json& evaluation) {
   return targets == 0 ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(correct) / static_cast<double>(targets);
 }
 
+// Of all blocks with experts; 0: there are none.
+double fullest_expert(const Json& json) {
+  double fullest = 0;
+  if (json.contains("experts"))
+    for (const Json& block : json.at("experts").at("fullest")) fullest = std::max(fullest, amount_of(block));
+  return fullest;
+}
+
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 // Checks whether the line says that it counted nothing.
@@ -226,6 +234,7 @@ void read_steps(std::istream& lines, const std::string& source, RunData& run) {
                        .step_ms = number_of(json, "step_ms"),
                        .memory_bytes = amount_of(json.at("memory_bytes")),
                        .loss_scale = json.contains("loss_scale") ? number_of(json, "loss_scale") : 0,
+                       .fullest = fullest_expert(json),
                        .skipped = json.value("skipped", false),
                        .without_targets = none});
   });

@@ -193,6 +193,10 @@ std::vector<LineChart> charts_of(std::span<const RunData> runs, const ChartOptio
   const auto scaled = [](const StepPoint& p) { return p.loss_scale != 0; };
   if (std::ranges::any_of(runs, [&](const RunData& run) { return std::ranges::any_of(run.steps.points(), scaled); }))
     charts.push_back(member("Loss scale", "loss scale", true, &StepPoint::loss_scale));
+  const auto counted = [](const StepPoint& p) { return p.fullest > 0; };
+  if (std::ranges::any_of(runs, [&](const RunData& run) { return std::ranges::any_of(run.steps.points(), counted); }))
+    charts.push_back(
+        varying(member("Tokens of the fullest expert, times the mean", "times the mean", true, &StepPoint::fullest)));
   for (LineChart& chart : charts) leave_out_steps_outside(options.steps, chart);
   std::erase_if(charts, is_empty);
   return charts;

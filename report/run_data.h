@@ -19,6 +19,7 @@ struct StepPoint {
   int64_t step = 0;
   double loss = 0, lr = 0, grad_norm = 0, targets_per_second = 0, step_ms = 0, memory_bytes = 0;
   double loss_scale = 0;  // 0: none
+  double fullest = 0;     // tokens of the expert with most, times the mean of its block; 0: none has experts
   bool skipped = false;
   bool without_targets = false;  // it has no loss; the loss and what else has no value is NaN
 };

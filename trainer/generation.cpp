@@ -16,7 +16,7 @@ namespace {
 
 std::vector<ParameterSpec> without_training(std::span<const ParameterSpec> specs) {
   std::vector<ParameterSpec> frozen(specs.begin(), specs.end());
-  for (ParameterSpec& spec : frozen) spec.trainable = false;
+  for (ParameterSpec& spec : frozen) spec.trainable = false, spec.update = {};
   return frozen;
 }
 

@@ -14,7 +14,7 @@ std::vector<std::string> RouterCollapse::look_at(int64_t step, const std::vector
     if (bad == kSteps)
       texts.push_back(
           fmt::format("warning: in {}, {} of {} experts have computed next to nothing for {} steps, until step "
-                      "{}: its router has collapsed; model.experts.balance_loss keeps it from that "
+                      "{}: its router has collapsed; model.experts.balance_loss or correction_bias keep it from that "
                       "(docs/experts.md)",
                       block.layer, block.idle(), count, kSteps, step));
   }

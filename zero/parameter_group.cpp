@@ -341,6 +341,14 @@ void ParameterGroup::with_owned_weights(bool written, const std::function<void(T
   weights_.use_on_device(owned_in_weights(), owned_count(), written, resources_.buffers, use);
 }
 
+void ParameterGroup::change_held(int index, const std::function<void(int64_t first, TensorView values)>& change) {
+  if (!weights_.on_device()) throw std::logic_error("zero: weights that are offloaded cannot be changed in place");
+  const bool sharded = options_.lifetimes.shard_parameters;
+  const int64_t first = sharded ? owned_first() : 0, count = sharded ? owned_count() : layout_.whole_elements;
+  const Intersection part = intersection(layout_.parameters[index], first, count);
+  if (part.count > 0) change(part.first_in_parameter, weights_.view().slice(part.first_in_range, part.count));
+}
+
 void ParameterGroup::publish() {
   secondary_valid_ = false;
   if (!options_.lifetimes.shard_optimizer || options_.lifetimes.shard_parameters || !has_weights()) return;

@@ -108,6 +108,9 @@ class ParameterGroup {
   // Calls use(the weights of the owned range, as layers see them, on the device). `use` reads them or, if `written`, writes all
   // of them.
   void with_owned_weights(bool written, const std::function<void(TensorView)>& use);
+  // Calls change(first, values) for the elements of parameter `index` that this rank has, from its element `first` on. Every
+  // rank that has an element must change it in the same way: nothing is sent. Only for weights that are kept on the device.
+  void change_held(int index, const std::function<void(int64_t first, TensorView values)>& change);
   // Sends the owned range to the other ranks that divide these weights. Call it after an update, a load or initialization.
   void publish();
   // Initializes only the owned range; publish() must follow.

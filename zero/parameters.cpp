@@ -15,7 +15,7 @@ Parameters::Parameters(const ShardLayout& layout, const ParameterOptions& option
     for (const FlatGroup& flat : block.groups) {
       // A tied parameter gets two contributions per microbatch, hence the 2 in the number of terms.
       const GroupOptions group{.lifetimes = lifetimes(flat, options.zero_stage),
-                               .dtype = options.dtype,
+                               .dtype = flat.keeps_float32 ? DType::Float32 : options.dtype,
                                .gradient_dtype = options.gradient_dtype,
                                .fixed_point = options.fixed_point,
                                .fixed_point_terms = int64_t{2} * options.microbatches * flat.parts *

@@ -4,7 +4,10 @@ namespace trivet::zero {
 namespace {
 
 bool has_states(const FlatGroup& group) { return group.trainable && group.role == GroupRole::Own; }
-bool has_sharded_weights(const FlatGroup& group) { return !group.persistent && group.role != GroupRole::TiedGradients; }
+// Parameters that stay float32 are few, and some change without an optimizer: they stay on the device.
+bool has_sharded_weights(const FlatGroup& group) {
+  return !group.persistent && !group.keeps_float32 && group.role != GroupRole::TiedGradients;
+}
 
 template <typename Visit>
 void for_each_group(ShardLayout& layout, Visit&& visit) {

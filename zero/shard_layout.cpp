@@ -38,7 +38,7 @@ int64_t sum_block_of(const ParameterSpec& spec) {
 // Properties that all parameters of one group share.
 struct Kind {
   Sharing sharing;
-  bool trainable, persistent, summed_over_tensor, shared;
+  bool trainable, persistent, keeps_float32, summed_over_tensor, shared;
   GroupRole role;
 };
 
@@ -122,6 +122,7 @@ class LayoutBuilder {
     return {options_.expert_size > 1 ? spec.sharing : Sharing::Dense,
             spec.trainable,
             role == GroupRole::Own ? persists(spec) : false,
+            spec.keeps_float32,
             options_.sequence_parallel && options_.tensor_size > 1 && spec.split.dim < 0,
             shared,
             role};
@@ -166,7 +167,8 @@ class LayoutBuilder {
     for (size_t g = 0; g < block.groups.size(); ++g) {
       const FlatGroup& group = block.groups[g];
       const bool alike = group.sharing == kind.sharing && group.trainable == kind.trainable &&
-                         group.persistent == kind.persistent && group.summed_over_tensor == kind.summed_over_tensor;
+                         group.persistent == kind.persistent && group.keeps_float32 == kind.keeps_float32 &&
+                         group.summed_over_tensor == kind.summed_over_tensor;
       // A replica and its owner must be cut in the same way, so a shared weight is alone in its group.
       if (alike && !kind.shared && !group.shared && kind.role == GroupRole::Own && group.role == GroupRole::Own)
         return static_cast<int>(g);
@@ -176,6 +178,7 @@ class LayoutBuilder {
     group.parts = kind.sharing == Sharing::Expert ? options_.expert_size : 1;
     group.trainable = kind.trainable;
     group.persistent = kind.persistent;
+    group.keeps_float32 = kind.keeps_float32;
     group.summed_over_tensor = kind.summed_over_tensor;
     group.shared = kind.shared;
     group.role = kind.role;
@@ -221,7 +224,7 @@ class LayoutBuilder {
   }
 
   void pad(FlatGroup& group) const {
-    group.quantized = group.role != GroupRole::TiedGradients && !group.persistent &&
+    group.quantized = group.role != GroupRole::TiedGradients && !group.persistent && !group.keeps_float32 &&
                       (group.trainable ? options_.quantized : options_.quantized_frozen);
     group.shards = options_.shards[group.sharing];
     group.shard_elements = round_up(group.whole_elements, kernels::kSumBlock * group.shards) / group.shards;

@@ -9,8 +9,8 @@
 //   group  [ qkv.weight ........ | pad | out.weight ... | pad | pad to n ranks ]
 //   shards |------ rank 0 ------|------ rank 1 ------|------ rank 2 ------|
 //
-// A block has several groups, because parameters are treated in different ways: dense or of experts, trainable or frozen,
-// sharded or persistent at stage 3, and the two roles below.
+// A block has several groups, because parameters are treated in different ways: dense or of experts, trainable or frozen, of
+// the model's type or of float32, sharded or persistent at stage 3, and the two roles below.
 //
 // [Note: tied weights] A weight that a later block uses, too (the embedding's table as the head's weight), has one owner. A
 // user on another pipeline rank has a Replica of the weight; its gradients go to the owner (TIE), and new values come back
@@ -46,6 +46,7 @@ enum class GroupRole { Own, Replica, TiedGradients };
 struct FlatGroup {
   bool trainable = true;
   bool persistent = false;
+  bool keeps_float32 = false;       // ParameterSpec::keeps_float32
   bool summed_over_tensor = false;  // gradients come only from a rank's own tokens (sequence parallelism)
   bool shared = false;  // a TIE adds to it the gradients of a group that is cut in the same way, so it holds nothing else
   GroupRole role = GroupRole::Own;

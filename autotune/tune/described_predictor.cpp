@@ -25,6 +25,7 @@ Layout layout_of(const Config& config, int world_size) {
                 .tensor = parallel.tensor,
                 .pipeline = parallel.pipeline,
                 .chunks = std::max<int64_t>(chunks_of(config.pipeline), 1),
+                .expert = parallel.expert,
                 .schedule = config.pipeline.schedule,
                 .zero_stage = config.zero.stage,
                 .recompute = config.recompute,

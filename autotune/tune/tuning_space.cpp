@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 #include "engine/config/load.h"
@@ -41,6 +42,7 @@ struct KeyChoice {
 
 struct MeshSizes {
   int64_t data, context, tensor, pipeline;
+  int64_t expert = 1;  // data and context ranks that share experts
   int64_t shards() const { return data * context; }
 };
 
@@ -67,7 +69,9 @@ class Enumeration {
     const auto note = [&](const std::string& path) {
       if (const GivenKey* given = config::find_given_or_alias(config_, path)) space_.kept.push_back(path + " " + given->value);
     };
-    for (const char* path : {"parallel.context", "parallel.tensor", "parallel.pipeline", "zero_optimization.stage"}) note(path);
+    for (const char* path :
+         {"parallel.context", "parallel.expert", "parallel.tensor", "parallel.pipeline", "zero_optimization.stage"})
+      note(path);
     if (config_.reproducible == Reproducible::Layout) note("train_micro_batch_size_per_gpu");
     if (tuning().fast) return;
     for (const char* path : {"pipeline.schedule", "pipeline.chunks", "activation_checkpointing.mode",
@@ -104,6 +108,14 @@ class Enumeration {
                                config_.parallel.context, world_size_));
   }
 
+  // The ranks that may share experts, among so many data and context ranks.
+  std::vector<int64_t> expert_sizes(int64_t ranks) const {
+    if (is_kept(config_, "parallel.expert")) return {config_.parallel.expert};
+    const int64_t experts = config_.model.experts.count;
+    if (experts == 0 || config_.device != DeviceChoice::Cpu || !config::shared_experts_problem(config_).empty()) return {1};
+    return divisors(std::gcd(experts, ranks));
+  }
+
   // Meshes with most data ranks come first, as in DeepSpeed, whose tuner has no other axis.
   std::vector<MeshSizes> meshes() {
     std::vector<MeshSizes> all;
@@ -113,7 +125,11 @@ class Enumeration {
           if (is_kept(config_, "parallel.tensor") && tensor != config_.parallel.tensor) continue;
           if (is_kept(config_, "parallel.pipeline") && pipeline != config_.parallel.pipeline) continue;
           if (tuning().mp_size > 0 && tensor * pipeline != tuning().mp_size) continue;
-          all.push_back({world_size_ / context / tensor / pipeline, context, tensor, pipeline});
+          const MeshSizes mesh{world_size_ / context / tensor / pipeline, context, tensor, pipeline};
+          for (const int64_t expert : expert_sizes(mesh.shards())) {
+            all.push_back(mesh);
+            all.back().expert = expert;
+          }
         }
     if (all.empty())
       config::refuse(
@@ -192,6 +208,7 @@ class Enumeration {
     const int64_t blocks = model::block_count(config_.model);
     std::vector<Pipelining> kinds;
     for (const ScheduleKind schedule : searched_schedules()) {
+      if (mesh.expert > 1 && delays_weight_gradients(schedule)) continue;  // make_plan refuses it
       if (!traits_of(schedule).any_chunks) {
         kinds.push_back({schedule, 0});
         continue;
@@ -224,9 +241,11 @@ class Enumeration {
     };
     choose("zero_optimization.stage", stage);
     if (mesh.context > 1) choose("parallel.context", mesh.context);
+    if (mesh.expert > 1) choose("parallel.expert", mesh.expert);
     choose("parallel.tensor", mesh.tensor);
     choose("parallel.pipeline", mesh.pipeline);
     if (mesh.context > 1) trial.name += fmt::format("_cp{}", mesh.context);
+    if (mesh.expert > 1) trial.name += fmt::format("_ep{}", mesh.expert);
     if (mesh.tensor > 1) trial.name += fmt::format("_tp{}", mesh.tensor);
     if (mesh.pipeline > 1) trial.name += fmt::format("_pp{}", mesh.pipeline);
     trial.name += rest.name;
@@ -253,10 +272,6 @@ void check_autotuning(const Config& config) {
   const auto refuse = [&](const char* key, const std::string& what) {
     config::refuse(config, std::string("autotuning.") + key, what);
   };
-  if (config.parallel.expert > 1)
-    config::refuse(config, "parallel.expert",
-                   fmt::format("{} is not accepted by `trivet tune`, whose predictions know no ranks that share experts; use 1",
-                               config.parallel.expert));
   if (is_given(config, "autotuning.enabled") && !tuning.enabled)
     refuse("enabled", "false contradicts `trivet tune`; remove it or use true");
   const GivenKey* metric_path = config::find_given(config, "autotuning.metric_path");

@@ -264,25 +264,16 @@ void check_quantized(const Config& config) {
         "in other blocks; use false, parallel.tensor 1, or reproducible \"run\"");
 }
 
-// What does not go together with ranks that share experts, in this version.
 void check_experts(const Config& config) {
-  const int64_t ranks = config.parallel.expert;
+  const int64_t ranks = config.parallel.expert, context = config.parallel.context;
   if (ranks == 1) return;
-  const auto refuse_with = [&](const std::string& key, const std::string& why) {
-    refuse(config, "parallel.expert", fmt::format("{} is not accepted with {}{}; use 1", ranks, key, why));
-  };
-  if (config.device == DeviceChoice::Cuda) refuse_with("device \"cuda\"", ": GPUs do not exchange tokens of experts yet");
-  if (config.fixes_token_sums() || (config.reproducible == Reproducible::Layout && config.parallel.context > 1))
-    refuse_with("reproducible \"layout\" and context ranks", ", whose sums over tokens would have other leaves");
-  if (config.audit.every_steps > 0) refuse_with("audit.every_steps", ", which audits ranks with the same weights");
-  if (config.zero.stage > 0 && config.zero.mics_shard_size > 0) refuse_with("zero_optimization.mics_shard_size", "");
-  if (config.zero.stage == 3 && config.zero.zero_hpz_partition_size > 1)
-    refuse_with("zero_optimization.zero_hpz_partition_size", "");
-  if (config.zero.stage > 0 && config.zero.zero_quantized_gradients)
-    refuse_with("zero_optimization.zero_quantized_gradients", "");
-  if (config.zero.stage == 3 && config.reproducible == Reproducible::Layout &&
-      (config.zero.zero_quantized_weights || config.zero.zero_quantized_nontrainable_weights))
-    refuse_with("reproducible \"layout\" and quantized weights", ", of which ranks would round experts in other blocks");
+  if (const std::string problem = shared_experts_problem(config); !problem.empty())
+    refuse(config, "parallel.expert", fmt::format("{} is not accepted with {}; use 1", ranks, problem));
+  if (config.reproducible == Reproducible::Layout && ranks % context != 0 && context % ranks != 0)
+    refuse(config, "parallel.expert",
+           fmt::format("{} is neither a multiple nor a divisor of parallel.context {}, as reproducible \"layout\" requires to "
+                       "add sums over tokens in a fixed order; use one of these",
+                       ranks, context));
 }
 
 // A model that the config describes: its experts are divided evenly.
@@ -297,6 +288,24 @@ void check_experts_of_model(const Config& config) {
 }
 
 }  // namespace
+
+std::string shared_experts_problem(const Config& config) {
+  const bool layout_mode = config.reproducible == Reproducible::Layout;
+  if (config.device == DeviceChoice::Cuda) return "device \"cuda\": GPUs do not exchange tokens of experts yet";
+  const std::vector<Axis>& order = config.parallel.rank_order;
+  if (layout_mode && config.parallel.context > 1 &&
+      std::ranges::find(order, Axis::Context) < std::ranges::find(order, Axis::Data))
+    return "reproducible \"layout\" and a parallel.rank_order with \"context\" before \"data\", where ranks that share experts "
+           "are not those that share sequences";
+  if (config.audit.every_steps > 0) return "audit.every_steps, which audits ranks with the same weights";
+  if (config.zero.stage > 0 && config.zero.mics_shard_size > 0) return "zero_optimization.mics_shard_size";
+  if (config.zero.stage == 3 && config.zero.zero_hpz_partition_size > 1) return "zero_optimization.zero_hpz_partition_size";
+  if (config.zero.stage > 0 && config.zero.zero_quantized_gradients) return "zero_optimization.zero_quantized_gradients";
+  if (config.zero.stage == 3 && layout_mode &&
+      (config.zero.zero_quantized_weights || config.zero.zero_quantized_nontrainable_weights))
+    return "reproducible \"layout\" and quantized weights, of which ranks would round experts in other blocks";
+  return "";
+}
 
 void check_parallel(const Config& config) {
   check_experts(config);

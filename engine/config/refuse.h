@@ -25,6 +25,10 @@ std::string source_of(const Config& config, const std::string& path);
 void check_parallel(const Config& config);
 void check_layout_of_model(const Config& config);
 
+// What does not go together with ranks that share experts, in this version: "device \"cuda\": GPUs do not ...". Empty: the
+// config gives nothing of that. It need not have such ranks.
+std::string shared_experts_problem(const Config& config);
+
 // Checks what data.grows is given together with.
 void check_growing_data(const Config& config);
 

@@ -251,6 +251,10 @@ void add_experts_keys(KeyTable& table) {
                  .key("shared_feed_forward_size", &Experts::shared_feed_forward_size,
                       "width of an MLP that computes every token beside the experts; 0: none")
                  .between(0, 4 * kLargestWidth));
+  experts
+      .key("shared_gate", &Experts::shared_gate, "the output of that MLP is multiplied by a sigmoid, a number for each token")
+      .active_when("model.experts.shared_feed_forward_size is more than 0",
+                   [](const Config& c) { return c.model.experts.enabled() && c.model.experts.shared_feed_forward_size > 0; });
   if_enabled(experts.custom("dense_blocks", KeyType::List, "the blocks, from 0, that have an MLP and no experts",
                             set_dense_blocks, get_dense_blocks));
   if_enabled(rule.key("score", &ExpertRule::score, "how a router's logits become scores of experts"));
@@ -259,6 +263,15 @@ void add_experts_keys(KeyTable& table) {
   if_enabled(rule.key("groups", &ExpertRule::groups, "groups of experts, of which a token uses only some").between(1, 1 << 14));
   if_enabled(
       rule.key("groups_per_token", &ExpertRule::groups_per_token, "groups from which a token chooses").between(1, 1 << 14));
+  if_enabled(experts.key("correction_bias", &Experts::correction_bias,
+                         "each expert has a bias, which is added to its scores when experts are chosen, but not to weights"));
+  experts
+      .key("bias_update_rate", &Experts::bias_update_rate,
+           "change of these biases in each step, up for experts with few tokens and down for those with many; 0: none")
+      .at_least(0)
+      .active_when("model.experts.correction_bias is true and model.lora.rank is 0", [](const Config& c) {
+        return c.model.experts.enabled() && c.model.experts.correction_bias && !c.model.lora.enabled();
+      });
   if_enabled(experts
                  .key("balance_loss", &Experts::balance_loss,
                       "coefficient of a loss that is least when experts compute equally many tokens; 0: none")

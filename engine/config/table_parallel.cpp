@@ -1,4 +1,5 @@
 // parallel.*, tensor_parallel.*, expert_parallel.*
+#include "engine/config/refuse.h"
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -55,23 +56,82 @@ void add_tensor_parallel(KeyTable& table) {
   partition.unsupported("layer_specs", "[]", "custom rules");
 }
 
+void set_autoep_size(Config& config, const JsonNode& node) {
+  if (node.integer > 1) config.parallel.expert = node.integer;  // 1, DeepSpeed's default: off
+}
+
+// Another name of a key of model.experts, whose own default leaves it to the model.
+template <typename T>
+KeyRefiner add_of_router(SectionBase& expert, const std::string& name, KeyType type, const std::string& same,
+                         T& (*member)(Config&)) {
+  const auto set = [member](Config& config, const JsonNode& node) {
+    if (node.kind == JsonKind::Null || node.text == "auto") return;
+    if (!(node.kind == JsonKind::Bool || node.kind == JsonKind::String || node.number > 0) ||
+        (std::is_integral_v<T> && !std::is_same_v<T, bool> && !node.is_integer))
+      throw std::invalid_argument("use a number above 0, without a fraction if it counts, or leave it out");
+    from_json(member(config), node);
+  };
+  const auto get = [member](const Config& config) { return as_json(member(const_cast<Config&>(config))); };
+  return expert.custom(name, type, "the same as model.experts." + same, set, get)
+      .alias_of("model.experts." + same)
+      .active_when("the model has experts", [](const Config& c) { return c.model.experts.enabled(); })
+      .default_json(type == KeyType::Bool || type == KeyType::Integer ? "null" : "\"auto\"");
+}
+
+void add_router_of_deepspeed(SectionBase& expert) {
+  using kernels::ExpertScore;
+  add_of_router<ExpertScore>(expert, "score_func", KeyType::Enum, "score", [](Config& c) -> ExpertScore& {
+    return c.model.experts.rule.score;
+  }).names({"auto", "softmax", "sigmoid"});
+  add_of_router<int64_t>(expert, "top_k", KeyType::Any, "per_token",
+                         [](Config& c) -> int64_t& { return c.model.experts.per_token; });
+  add_of_router<double>(expert, "routed_scaling_factor", KeyType::Any, "scale",
+                        [](Config& c) -> double& { return c.model.experts.rule.scale; });
+  add_of_router<bool>(expert, "route_norm", KeyType::Bool, "normalize", [](Config& c) -> bool& {
+    return c.model.experts.rule.normalize;
+  }).nullable();
+  add_of_router<int64_t>(expert, "num_expert_groups", KeyType::Integer, "groups", [](Config& c) -> int64_t& {
+    return c.model.experts.rule.groups;
+  }).nullable();
+  add_of_router<int64_t>(expert, "num_limited_groups", KeyType::Integer, "groups_per_token", [](Config& c) -> int64_t& {
+    return c.model.experts.rule.groups_per_token;
+  }).nullable();
+  expert.unsupported("route_scale", "1.0", "factor of the weights of experts").instead("expert_parallel.routed_scaling_factor");
+  expert
+      .inert("score_apply", "\"auto\"", "where an expert's weight multiplies",
+             "weights multiply after an expert's first product, which is the same as \"post\" but for rounding")
+      .names({"auto", "post"})
+      .refuses({"pre"});
+  expert.unsupported("load_balance_coeff", "null", "a loss of balance").instead("model.experts.balance_loss");
+}
+
 void add_expert_parallel(KeyTable& table) {
   SectionBase expert(table, "expert_parallel");
-  expert.refused("expert parallelism of known models");
-  expert.unsupported("enabled", "false", "expert parallelism of known models");
-  expert.unsupported("autoep_size", "1", "ranks that share the experts");
+  expert.switched("expert parallelism");
+  expert.custom(
+      "enabled", KeyType::Bool, "the section counts", [](Config&, const JsonNode&) {},
+      [](const Config& c) {
+        const GivenKey* given = find_given(c, "expert_parallel.enabled");
+        return given ? given->value : std::string("false");
+      });
+  expert
+      .custom("autoep_size", KeyType::Integer, "the same as parallel.expert", set_autoep_size,
+              [](const Config& c) { return std::to_string(c.parallel.expert); })
+      .at_least(1)
+      .alias_of("parallel.expert");
+  const char* const known = "the model's own description says so";
   for (const char* name : {"preset_model", "moe_layer_pattern", "router_pattern", "expert_pattern", "expert_w1", "expert_w2",
                            "expert_w3", "num_experts_attr", "top_k_attr", "has_shared_experts", "shared_experts_pattern"})
-    expert.unsupported(name, "null", "how the experts are found in the model");
-  expert.unsupported("use_grouped_mm", "true", "grouped matrix products");
-  expert.unsupported("disable_triton_grouped_mm", "false", "compute them without Triton");
-  for (const char* name : {"combine_impl", "score_func", "score_apply", "top_k", "routed_scaling_factor"})
-    expert.unsupported(name, "\"auto\"", "routing of tokens to experts").type(KeyType::Any);
-  for (const char* name :
-       {"route_norm", "num_expert_groups", "num_limited_groups", "load_balance_coeff", "validate_folding_routing"})
-    expert.unsupported(name, "null", "routing of tokens to experts");
-  expert.unsupported("route_scale", "1.0", "routing of tokens to experts");
-  expert.unsupported("expert_tensor_parallel_size", "1", "ranks that share one expert");
+    expert.inert(name, "null", "where the experts are in the model", known);
+  const char* const one = "there is one way here, which gives the same bits on every layout";
+  expert.inert("use_grouped_mm", "true", "grouped matrix products", one);
+  expert.inert("disable_triton_grouped_mm", "false", "compute them without Triton", one);
+  expert.inert("combine_impl", "\"auto\"", "how the rows of a token are added", one);
+  expert.inert("validate_folding_routing", "false", "compare what tensor ranks chose",
+               "tensor ranks choose from the same logits");
+  add_router_of_deepspeed(expert);
+  expert.unsupported("expert_tensor_parallel_size", "1", "ranks that share one expert; here these are the tensor ranks")
+      .instead("parallel.tensor");
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ void OptimizerStep::run(const StepSettings& settings) {
   if (sides_.host() && sides_.is_skipped_on_host()) return;
   for (const UpdateSide& side : sides_.all()) update_elements(side, settings);
   rule_->finish(settings.scalars);
+  balance_experts();
   parameters_.publish();
 }
 
@@ -154,6 +155,23 @@ void OptimizerStep::update_segment(const UpdateSide& side, const Elements& eleme
                                 .momentum = elements.parameter.spec.update.momentum,
                                 .share = settings.unit / settings.microbatches,
                                 .gradient_scale = elements.gradient_scale});
+}
+
+void OptimizerStep::balance_experts() {
+  parameters_.for_each_group([&](int block, zero::ParameterGroup& group) {
+    const std::vector<zero::FlatParameter>& parameters = group.layout().parameters;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const ParameterUpdate& update = parameters[i].spec.update;
+      if (update.kind != ParameterUpdate::Kind::ExpertBalance || update.rate == 0) continue;
+      group.change_held(static_cast<int>(i), [&](int64_t first, TensorView bias) {
+        resources_.kernels.balance_experts({.bias = bias,
+                                            .counts = results_.expert_tokens(block),
+                                            .verdict = results_.verdict(),
+                                            .first = first,
+                                            .rate = update.rate});
+      });
+    }
+  });
 }
 
 std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(const zero::OwnedPiece& piece,

@@ -7,7 +7,8 @@
 // The norm yields a verdict in device memory (kernels::JudgeGradients) that the updates obey. The host neither knows it nor
 // waits for it, unless something is offloaded to host memory (zero/host_side.h): then the host reads it, and a skipped step
 // moves no data. Each update touches only the range that the rank owns (zero/parameter_group.h). There it applies the
-// optimizer's rule (update_rule.h), or one rule for all optimizers to a running average (ParameterUpdate).
+// optimizer's rule (update_rule.h), or one rule for all optimizers to a running average (ParameterUpdate). Biases that balance
+// experts change on all ranks that have them, which know the counts of all.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,7 @@ class OptimizerStep {
   void update_piece(const UpdateSide& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
                     const StepSettings& settings);
   void update_segment(const UpdateSide& side, const Elements& elements, const StepSettings& settings);
+  void balance_experts();
   std::vector<Segment> segments_of(const zero::OwnedPiece& piece, const zero::OwnedRange& range) const;
   // Calls use(first, gradient) for the owned elements [first, first + count), in pieces of bounded size. The gradient is as
   // stored, or read back from the fixed-point grid.

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "model/model.h"
 
 namespace trivet::hugging_face {
 namespace {
@@ -15,15 +16,20 @@ namespace {
 struct Lack {
   std::string_view model_type, what;
 };
-constexpr std::array<Lack, 1> kLacking{
-    {{"qwen2_moe", "the output of its shared expert has a gate (shared_expert_gate), which is not computed in this version"}}};
+constexpr const char* kLatentAttention =
+    "its attention has latent queries and keys (MLA), which are not computed in this version";
+constexpr std::array<Lack, 3> kLacking{{{"deepseek_v2", kLatentAttention},
+                                        {"deepseek_v3", kLatentAttention},
+                                        {"gpt_oss",
+                                         "its attention has sinks, and its experts have biases and a SwiGLU with limits, which "
+                                         "are not computed in this version"}}};
 
 }  // namespace
 
 std::span<const Architecture> architectures() {
-  static const Architecture all[] = {gpt2(),    llama(),  mistral(), qwen2(),     qwen3(),   phi3(),
-                                     gemma2(),  gemma3(), mixtral(), qwen3_moe(), smollm3(), seed_oss(),
-                                     granite(), olmo2(),  olmo3(),   olmoe(),     exaone4(), ministral3()};
+  static const Architecture all[] = {gpt2(),     llama(),   mistral(),   qwen2(),     qwen3(), phi3(),     gemma2(),
+                                     gemma3(),   mixtral(), qwen3_moe(), qwen2_moe(), dots1(), glm4_moe(), smollm3(),
+                                     seed_oss(), granite(), olmo2(),     olmo3(),     olmoe(), exaone4(),  ministral3()};
   return all;
 }
 
@@ -36,6 +42,17 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
     known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", architecture.model_type);
   throw ConfigError(fmt::format("{}: model_type: \"{}\" is not accepted{}; use one of {}", printable(path),
                                 printable(model_type), lack == kLacking.end() ? "" : fmt::format(": {}", lack->what), known));
+}
+
+std::set<std::string> float32_tensors(const Architecture& architecture, const model::Description& description) {
+  const checkpoint::MappedSource::Table table = architecture.weights(description);
+  const model::Model model = model::build(description);
+  std::set<std::string> tensors;
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (size_t i = 0; i < model.layers[layer]->parameters().size(); ++i)
+      if (model.layers[layer]->parameters()[i].keeps_float32)
+        for (const checkpoint::TheirRows& rows : table.at(model::parameter_name(model, layer, i))) tensors.insert(rows.tensor);
+  return tensors;
 }
 
 }  // namespace trivet::hugging_face

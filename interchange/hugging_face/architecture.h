@@ -3,11 +3,13 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "engine/checkpoint/tensor_source.h"
+#include "interchange/foreign/tensor_files.h"
 #include "interchange/hugging_face/config_file.h"
 #include "model/description.h"
 
@@ -31,12 +33,16 @@ struct Architecture {
   checkpoint::MappedSource::Table (*weights)(const model::Description&);
   // The same if the experts of a layer are in two tensors (fused_experts.h); null: it has no experts.
   checkpoint::MappedSource::Table (*fused_weights)(const model::Description&) = nullptr;
+  // Says why a tensor of the files is left out; empty: it is no part of such a model. Null: none is.
+  std::string (*why_left_out)(const foreign::TensorFiles&, const model::Description&, const std::string& name) = nullptr;
 };
 
 // Lists architectures in the order in which export tries them: the first that can store a model stores it.
 std::span<const Architecture> architectures();
 // Throws ConfigError that lists the known ones.
 const Architecture& architecture_of(const std::string& model_type, const std::string& path);
+// The tensors that are float32 in files of every type (ParameterSpec::keeps_float32).
+std::set<std::string> float32_tensors(const Architecture& architecture, const model::Description& description);
 
 Architecture gpt2();
 Architecture llama();
@@ -48,6 +54,9 @@ Architecture gemma2();
 Architecture gemma3();
 Architecture mixtral();
 Architecture qwen3_moe();
+Architecture qwen2_moe();
+Architecture dots1();
+Architecture glm4_moe();
 Architecture smollm3();
 Architecture seed_oss();
 Architecture granite();

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 
 #include "core/bounded_json.h"
@@ -96,13 +97,21 @@ MappedSource::Table inverted(const MappedSource::Table& table, const LoadedStep&
   return inverse;
 }
 
+// The type of each tensor in the files.
+struct TensorTypes {
+  DType of_most = DType::Float32;
+  std::set<std::string> float32;
+
+  DType of(const std::string& name) const { return float32.contains(name) ? DType::Float32 : of_most; }
+};
+
 // The tensors of each file.
 std::vector<std::vector<std::string>> divide(const MappedSource::Table& table, const MappedSource& source,
-                                             const ExportOptions& options) {
+                                             const TensorTypes& types, const ExportOptions& options) {
   std::vector<std::vector<std::string>> shards;
   int64_t bytes = 0;
   for (const auto& [name, rows] : table) {
-    const int64_t of_tensor = source.find(name)->shape.elements() * size_of(*options.dtype);
+    const int64_t of_tensor = source.find(name)->shape.elements() * size_of(types.of(name));
     if (shards.empty() || (bytes > 0 && bytes + of_tensor > options.shard_bytes)) {
       shards.emplace_back();
       bytes = 0;
@@ -135,8 +144,8 @@ void narrow(std::span<const float> from, std::byte* to, const std::string& tenso
 // Writes the files of one export.
 class Writer {
  public:
-  Writer(FileSystem& files, const MappedSource& source, const ExportOptions& options)
-      : files_(files), source_(source), options_(options) {}
+  Writer(FileSystem& files, const MappedSource& source, TensorTypes types, const ExportOptions& options)
+      : files_(files), source_(source), types_(std::move(types)), options_(options) {}
 
   void write_text_file(const std::string& name, std::string_view text) {
     write_text(files_, path(name + ".tmp"), text);
@@ -146,7 +155,7 @@ class Writer {
   void write_tensors(const std::string& name, const std::vector<std::string>& tensors) {
     checkpoint::SafetensorsHeader header;
     for (const std::string& tensor : tensors)
-      header.tensors.push_back({tensor, *options_.dtype, source_.find(tensor)->shape, 0, 0});
+      header.tensors.push_back({tensor, types_.of(tensor), source_.find(tensor)->shape, 0, 0});
     const std::string start = checkpoint::layout_safetensors(header);
     const auto file = files_.create(path(name + ".tmp"), header.data_start + header.tensors.back().end);
     file->write(start);
@@ -180,6 +189,7 @@ class Writer {
 
   FileSystem& files_;
   const MappedSource& source_;
+  TensorTypes types_;
   const ExportOptions& options_;
   std::vector<float> values_;
   std::vector<std::byte> bytes_;
@@ -406,7 +416,7 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
   const MappedSource source(weights, adapters.tensors);
   const auto claim = begin_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};
-  Writer writer(files, source, options);
+  Writer writer(files, source, {*options.dtype, {}}, options);
   std::vector<std::string> names;
   for (const auto& [name, rows] : adapters.tensors) {
     names.push_back(name);
@@ -448,16 +458,17 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
       description.lora.enabled() ? std::make_unique<MergedSource>(as_float32, description) : nullptr;
   const TensorSource& weights = merged ? static_cast<const TensorSource&>(*merged) : as_float32;
   const MappedSource source(weights, table);
-  const auto shards = divide(table, source, options);
+  const TensorTypes types{*options.dtype, float32_tensors(architecture, description)};
+  const auto shards = divide(table, source, types, options);
   const auto claim = begin_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};
-  Writer writer(files, source, options);
+  Writer writer(files, source, types, options);
   std::vector<std::string> names;
   for (size_t i = 0; i < shards.size(); ++i) {
     names.push_back(shards.size() == 1 ? kWeightsName : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
     writer.write_tensors(names.back(), shards[i]);
     for (const std::string& tensor : shards[i])
-      exported.bytes += source.find(tensor)->shape.elements() * size_of(*options.dtype);
+      exported.bytes += source.find(tensor)->shape.elements() * size_of(types.of(tensor));
   }
   exported.files = names;
   const auto add = [&](const std::string& name, const std::string& text) {

@@ -152,7 +152,7 @@ void read_rotary(ConfigFile& file, const LlamaDefaults& defaults, OrderedJson& m
   file.require(!file.has(kOriginal) || original > 1, kOriginal, "use at least 2");
   if (original > 0) lengths.original = original;
   const bool two_bases = defaults.window_rotary_base > 0;
-  RotaryKeys all{file.number("rope_theta", defaults.rotary_base), read_share(file, 1, defaults, false), {}};
+  RotaryKeys all{file.number("rope_theta", defaults.rotary_base), read_share(file, defaults.usual_share, defaults, false), {}};
   RotaryKeys of_windows{two_bases ? file.number("rope_local_base_freq", defaults.window_rotary_base) : 0, 1, {}};
   require_one_rotary(file);
   for (const char* key : keys_of_rotary(file, two_bases)) {

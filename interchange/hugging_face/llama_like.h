@@ -20,6 +20,7 @@ struct LlamaDefaults {
   bool tied_embedding = false;
   bool only_longrope = false;      // the rotary scaling that it may have
   bool rotary_share = false;       // it may rotate a part of each head
+  double usual_share = 1;          // that part
   bool query_temperature = false;  // its rotary keys say how queries are scaled by position
   bool notes_dropout = false;      // its published files state dropout, which a note tells (note_dropout)
   const char *activation_key = "hidden_act", *activation = "silu";

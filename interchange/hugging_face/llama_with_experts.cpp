@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace trivet::hugging_face {
 namespace {
+
+constexpr int64_t kMostLayers = 1 << 16;  // that model.layers may have
 
 // transformers 5 writes num_local_experts; files of Qwen and those of version 4 have num_experts.
 int64_t read_count(ConfigFile& file, int64_t usual) {
@@ -32,24 +36,57 @@ void read_experts(ConfigFile& file, int64_t experts, int64_t chosen, OrderedJson
   note_balance_loss(file);
 }
 
-std::string experts_obstacle(const model::Description& d) {
+std::vector<int64_t> read_layers_of_qwen(ConfigFile& file, int64_t layers, const std::string& dense_type) {
+  const std::vector<int64_t> listed = file.counts("mlp_only_layers");
+  const std::set<int64_t> named(listed.begin(), listed.end());
+  const int64_t step = file.size("decoder_sparse_step", 1);
+  std::vector<int64_t> dense;
+  for (int64_t i = 0; i < std::min(layers, kMostLayers); ++i)
+    if ((i + 1) % step != 0 || named.contains(i)) dense.push_back(i);
+  file.require(static_cast<int64_t>(dense.size()) < layers, step > layers ? "decoder_sparse_step" : "mlp_only_layers",
+               fmt::format("at least one layer must have experts; a model without any is of the type \"{}\"", dense_type));
+  return dense;
+}
+
+std::string experts_obstacle(const model::Description& d, const RouterFeatures& features) {
   const model::Experts& experts = d.experts;
   if (!experts.enabled()) return "model.experts.count is 0";
-  if (experts.shared_feed_forward_size > 0)
+  if ((experts.shared_feed_forward_size > 0) != features.shared)
     return fmt::format("model.experts.shared_feed_forward_size is {}", experts.shared_feed_forward_size);
-  if (experts.rule.score != kernels::ExpertScore::Softmax)
-    return fmt::format("model.experts.score is \"{}\"", name_of(experts.rule.score));
+  if ((features.shared && experts.shared_gate) != features.shared_gate)
+    return fmt::format("model.experts.shared_gate is {}", experts.shared_gate);
+  if (experts.correction_bias != features.correction_bias)
+    return fmt::format("model.experts.correction_bias is {}", experts.correction_bias);
+  if (experts.rule.score != features.score) return fmt::format("model.experts.score is \"{}\"", name_of(experts.rule.score));
+  if (features.rule) return "";
   if (experts.rule.scale != 1) return fmt::format("model.experts.scale is {}", experts.rule.scale);
   if (experts.rule.groups != 1) return fmt::format("model.experts.groups is {}", experts.rule.groups);
   return "";
 }
+
+namespace {
+
+// The router of layer `i`, and the MLP that computes every token. `theirs`: "model.layers.0.mlp.".
+void add_router_and_shared(const model::Description& d, const std::string& ours, const std::string& theirs, const char* shared,
+                           checkpoint::MappedSource::Table& table) {
+  table[ours + "router.weight"] = {{theirs + "gate.weight"}};
+  if (d.experts.correction_bias) table[ours + "router.correction_bias"] = {{theirs + "gate.e_score_correction_bias"}};
+  const int64_t width = d.experts.shared_feed_forward_size;
+  if (width == 0) return;
+  const std::string mlp = fmt::format("{}{}.", theirs, shared);
+  table[ours + "shared.gate_up.weight"] = {{mlp + "gate_proj.weight", 0, width}, {mlp + "up_proj.weight", 0, width}};
+  table[ours + "shared.down.weight"] = {{mlp + "down_proj.weight"}};
+  if (d.experts.shared_gate) table[ours + "shared_gate.weight"] = {{fmt::format("{}{}_gate.weight", theirs, shared)}};
+}
+
+}  // namespace
 
 checkpoint::MappedSource::Table weights_with_experts(const model::Description& d, const ExpertNames& names) {
   checkpoint::MappedSource::Table table = llama_like_weights(d);
   for (int64_t i = 0; i < d.layers; ++i) {
     if (!model::has_experts(d, i)) continue;
     const std::string ours = fmt::format("blocks.{}.mlp.", i), theirs = fmt::format("model.layers.{}.{}.", i, names.block);
-    table[ours + "router.weight"] = {{theirs + "gate.weight"}};
+    add_router_and_shared(d, ours, theirs, names.shared, table);
     auto &gate_up = table[ours + "experts.gate_up.weight"], &down = table[ours + "experts.down.weight"];
     for (int64_t e = 0; e < d.experts.count; ++e) {
       const std::string expert = fmt::format("{}experts.{}.", theirs, e);
@@ -62,11 +99,15 @@ checkpoint::MappedSource::Table weights_with_experts(const model::Description& d
 }
 
 checkpoint::MappedSource::Table weights_with_fused_experts(const model::Description& d) {
+  return weights_with_fused_experts(d, "");
+}
+
+checkpoint::MappedSource::Table weights_with_fused_experts(const model::Description& d, const char* shared) {
   checkpoint::MappedSource::Table table = llama_like_weights(d);
   for (int64_t i = 0; i < d.layers; ++i) {
     if (!model::has_experts(d, i)) continue;
     const std::string ours = fmt::format("blocks.{}.mlp.", i), theirs = fmt::format("model.layers.{}.mlp.", i);
-    table[ours + "router.weight"] = {{theirs + "gate.weight"}};
+    add_router_and_shared(d, ours, theirs, shared, table);
     table[ours + "experts.gate_up.weight"] = {{theirs + "experts.gate_up_proj"}};
     table[ours + "experts.down.weight"] = {{theirs + "experts.down_proj"}};
   }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -210,8 +211,15 @@ void PretrainedModel::check_all_used(const MappedSource::Table& table) {
   for (const auto& [ours, all] : table)
     for (const TheirRows& rows : all) used.insert(rows.tensor);
   std::vector<std::string> ignored;
+  std::map<std::string, int> left_out;  // how many tensors for each reason
   for (const std::string& name : source_.tensors->names()) {
     if (used.contains(name)) continue;
+    const std::string why =
+        architecture().why_left_out ? architecture().why_left_out(*source_.tensors, description(), name) : "";
+    if (!why.empty()) {
+      ++left_out[why];
+      continue;
+    }
     const bool is_tied = description().tied_embedding && name == kHead;
     if (!is_tied && !follows_from_config(name))
       throw CheckpointError(
@@ -221,6 +229,9 @@ void PretrainedModel::check_all_used(const MappedSource::Table& table) {
                       source_.tensors->source(), printable(name), architecture().model_type, kConfigName));
     if (!is_tied) ignored.push_back(printable(name));
   }
+  for (const auto& [why, count] : left_out)
+    described_.notes.push_back(
+        fmt::format("{} left out: {}", count == 1 ? "1 tensor was" : fmt::format("{} tensors were", count), why));
   if (!ignored.empty())
     described_.notes.push_back(fmt::format(
         "{} ignored, as the config says the same: {}",

@@ -1,28 +1,10 @@
 // Qwen 3 with mixtures of experts in all or some layers.
-#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <vector>
 
 #include "interchange/hugging_face/llama_with_experts.h"
 
 namespace trivet::hugging_face {
 namespace {
-
-constexpr int64_t kMostLayers = 1 << 16;  // that model.layers may have
-
-// Returns the layers without experts.
-std::vector<int64_t> read_dense_layers(ConfigFile& file, int64_t layers) {
-  const std::vector<int64_t> listed = file.counts("mlp_only_layers");
-  const std::set<int64_t> named(listed.begin(), listed.end());
-  const int64_t step = file.size("decoder_sparse_step", 1);
-  std::vector<int64_t> dense;
-  for (int64_t i = 0; i < std::min(layers, kMostLayers); ++i)
-    if ((i + 1) % step != 0 || named.contains(i)) dense.push_back(i);
-  file.require(static_cast<int64_t>(dense.size()) < layers, step > layers ? "decoder_sparse_step" : "mlp_only_layers",
-               "at least one layer must have experts; a model without any is of the type \"qwen3\"");
-  return dense;
-}
 
 OrderedJson read_qwen3_moe(ConfigFile& file) {
   file.require(!file.flag("attention_bias", false), "attention_bias", "use false");
@@ -42,7 +24,7 @@ OrderedJson read_qwen3_moe(ConfigFile& file) {
   OrderedJson& experts = model["experts"];
   experts["feed_forward_size"] = file.size("moe_intermediate_size", 768);
   experts["normalize"] = file.flag("norm_topk_prob", false);
-  if (const auto dense = read_dense_layers(file, model["layers"].get<int64_t>()); !dense.empty())
+  if (const auto dense = read_layers_of_qwen(file, model["layers"].get<int64_t>(), "qwen3"); !dense.empty())
     experts["dense_blocks"] = dense;
   return model;
 }
@@ -63,9 +45,7 @@ void write_qwen3_moe(const model::Description& d, OrderedJson& json) {
   json["mlp_only_layers"] = d.experts.dense_blocks;
 }
 
-checkpoint::MappedSource::Table qwen3_moe_weights(const model::Description& d) {
-  return weights_with_experts(d, {.block = "mlp", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"});
-}
+checkpoint::MappedSource::Table qwen3_moe_weights(const model::Description& d) { return weights_with_experts(d, kNamesOfQwen); }
 
 }  // namespace
 

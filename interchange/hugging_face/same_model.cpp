@@ -34,6 +34,7 @@ std::string model_difference(const model::Description& ours, const model::Descri
     here.model.sequence_length = there.model.sequence_length;
   here.model.experts.balance_loss = there.model.experts.balance_loss;  // losses of a training, not of the model
   here.model.experts.z_loss = there.model.experts.z_loss;
+  here.model.experts.bias_update_rate = there.model.experts.bias_update_rate;
   if (!has_dense_blocks(here.model) && !has_dense_blocks(there.model))
     here.model.feed_forward_size = there.model.feed_forward_size;
   if (!there.model.lora.enabled()) here.model.lora = there.model.lora;  // new adapters come to the weights

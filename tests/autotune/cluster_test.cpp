@@ -62,7 +62,7 @@ TEST(Cluster, AFileChangesWhatItSays) {
     "like": "h100", "name": "ours", "nodes": 2048, "devices_per_node": 4,   // half a node
     "device": {"memory_bytes": 94000000000},
     "outside": {"bytes_per_second": 25e9, "latency_seconds": 0}, "host": {"link_bytes_per_second": 12e9},
-    "price_per_device_hour": 2.5
+    "price_per_device_hour": 2.5, "expert_imbalance": 1.5
   })",
                                         "ours.json");
   EXPECT_EQ(cluster.name, "ours");
@@ -73,6 +73,7 @@ TEST(Cluster, AFileChangesWhatItSays) {
   EXPECT_EQ(cluster.outside.alpha, 0);
   EXPECT_EQ(cluster.inside.alpha, cluster_named("h100").inside.alpha);
   EXPECT_EQ(cluster.price_per_device_hour, 2.5);
+  EXPECT_EQ(cluster.expert_imbalance, 1.5);
   EXPECT_EQ(cluster.host.link_bandwidth, 12e9);
   EXPECT_EQ(cluster.host.memory_bytes, cluster_named("h100").host.memory_bytes);
 }
@@ -156,6 +157,8 @@ TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
   refused(R"({"like": "h100", "outside": {"latency_seconds": -1}})",
           "outside.latency_seconds: -1 is not accepted; give a number of at least 0");
   refused(R"({"like": "h100", "device": {"product_efficiency": 1.5}})", "it is a share of the matrix rate, from 0 to 1");
+  refused(R"({"like": "h100", "expert_imbalance": 0.9})",
+          "expert_imbalance: 0.9 is not accepted; it is the rows of the fullest rank over their mean, from 1");
   refused(R"({"like": "h100", "device": {"reserve_bytes": -1}})",
           "c.json:1:46: device.reserve_bytes: -1 is not accepted; give a whole number from 0");
   refused(R"({"like": "h100", "device": {"memory_bytes": 6000000000, "reserve_bytes": 6000000000}})",

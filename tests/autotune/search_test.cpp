@@ -503,12 +503,12 @@ TEST(Search, TextAndJsonSayTheSame) {
     const std::vector<int64_t> chunks = of.value("slower_chunks", std::vector<int64_t>{});
     const std::string slower = chunks.empty() ? "" : fmt::format(" (slower: {})", fmt::join(chunks, ", "));
     // The row of the text shows the numbers of the JSON.
-    EXPECT_THAT(
-        text, HasSubstr(fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:7.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n",
-                                    1000 * step, 100 * of["model_flops_utilization"].get<double>(),
-                                    of["memory_bytes"]["total"].get<double>() / kGib, percent("compute"), percent("recompute"),
-                                    percent("tensor"), percent("context"), percent("bubble"), percent("data"),
-                                    percent("optimizer") + percent("offload"), to_string(result.ranking[i].layout) + slower)));
+    EXPECT_THAT(text, HasSubstr(fmt::format(
+                          "{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:7.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n",
+                          1000 * step, 100 * of["model_flops_utilization"].get<double>(),
+                          of["memory_bytes"]["total"].get<double>() / kGib, percent("compute"), percent("recompute"),
+                          percent("tensor"), percent("context"), percent("expert"), percent("bubble"), percent("data"),
+                          percent("optimizer") + percent("offload"), to_string(result.ranking[i].layout) + slower)));
     double sum = 0;
     for (const auto& [name, value] : seconds.items()) sum += value.get<double>();
     EXPECT_NEAR(sum, step, 1e-12 * step);  // the same terms, added in a different order

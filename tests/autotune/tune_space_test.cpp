@@ -65,6 +65,26 @@ TEST(TuningSpace, FastIsMeshesByStagesByMicrobatches) {
   EXPECT_FALSE(space.trials[4].config.zero.overlap_comm);
 }
 
+// Experts are divided among data and context ranks; schedules that delay gradients of weights are not tried with that.
+TEST(TuningSpace, TriesRanksThatShareExperts) {
+  const auto space = [](const std::string& rest) {
+    const std::string model = R"({"model": {"type": "llama", "layers": 2, "hidden_size": 16, "heads": 2, "sequence_length": 8,
+      "experts": {"count": 6, "per_token": 2}}, "train_batch_size": 4, "parallel": {"tensor": 1)";
+    return enumerate({model + rest + "}", "mixture.json", {}}, 4);
+  };
+  const TuningSpace all = space(R"(}, "autotuning": {"fast": false})");
+  EXPECT_THAT(names(all), Contains("z1_gas1_tmbspg1_ep2_overlap"));
+  EXPECT_THAT(names(all), Contains("z1_gas2_tmbspg1_ep2_pp2_1f1b_overlap"));
+  EXPECT_THAT(names(all), Contains("z1_gas2_tmbspg1_pp2_zb-h1_overlap"));
+  EXPECT_THAT(names(all), Not(Contains(HasSubstr("_ep4"))));
+  EXPECT_THAT(names(all), Not(Contains(AllOf(HasSubstr("_ep"), HasSubstr("_zb")))));
+  for (const TrialConfig& trial : all.trials) EXPECT_EQ(trial.config.parallel.expert, trial.name.find("_ep2") < 99 ? 2 : 1);
+  const TuningSpace kept = space(R"(, "expert": 2})");
+  EXPECT_THAT(kept.kept, Contains("parallel.expert 2"));
+  for (const TrialConfig& trial : kept.trials) EXPECT_EQ(trial.config.parallel.expert, 2);
+  EXPECT_THAT(names(space(R"(}, "device": "cuda")")), Not(Contains(HasSubstr("_ep"))));
+}
+
 TEST(TuningSpace, KeepsTheContextRanksOfTheDocument) {
   const ConfigDocument given = document(R"("sequence_parallel_size": 2, "train_batch_size": 4, "parallel": {"pipeline": 1})");
   const TuningSpace space = enumerate(given, 4);

@@ -102,6 +102,29 @@ TEST_F(Planning, SearchRefusesWhatItCannotAnswer) {
   refused(too_few, 19, " GiB over; 8 devices are enough: pipeline ");
 }
 
+// The time of ranks that share experts has a part of its own, which grows with --expert-imbalance.
+TEST_F(Planning, PredictsRanksThatShareExperts) {
+  folder.write("mixture.json", R"({"model": {"type": "llama", "layers": 2, "hidden_size": 256, "heads": 4,
+    "sequence_length": 1024, "vocabulary": 512, "experts": {"count": 8, "per_token": 2, "feed_forward_size": 256}},
+    "train_batch_size": 16, "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}})");
+  const std::string plan = "plan mixture.json --world-size 8 --cluster h100 --set parallel.expert=4";
+  const Output output = folder.run(plan);
+  ASSERT_EQ(output.code, 0) << output.errors;
+  EXPECT_THAT(output.text, HasSubstr("\n  expert  "));
+  EXPECT_THAT(output.text, HasSubstr("\nnetwork   tensor, expert and data axes communicate for "));
+  const auto expert = [&](const std::string& flags) {
+    return nlohmann::json::parse(folder.run(plan + " --json" + flags).text)["seconds"]["expert"].get<double>();
+  };
+  EXPECT_GT(expert(""), expert(" --expert-imbalance 1"));
+  EXPECT_GT(expert(" --expert-imbalance 1.5"), expert(""));
+  refused(plan + " --expert-imbalance 0.5", 2,
+          "0.5 is not accepted; it is the rows of the fullest rank over their mean, from 1");
+  refused("plan mixture.json --world-size 8 --expert-imbalance 2", 2, "--expert-imbalance requires --cluster");
+  const Output searched = folder.run("plan mixture.json --world-size 8 --cluster h100 --search");
+  EXPECT_THAT(searched.text, HasSubstr("\nexpert    2, 4, 8 ranks that share experts are tried"));
+  EXPECT_THAT(searched.text, testing::ContainsRegex("\n  expert [1248]  .* slower: "));
+}
+
 TEST_F(Planning, VerifyPlansTheFirst) {
   const Output output = folder.run("plan llama.json --world-size 8 --cluster h200 --search --verify --top 1 --json");
   ASSERT_EQ(output.code, 0) << output.errors;

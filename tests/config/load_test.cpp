@@ -1,5 +1,6 @@
 #include "engine/config/load.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -123,6 +124,27 @@ TEST(ParseConfig, PipelineStagesAndAutotpSizeAreTheSameAsParallel) {
   EXPECT_EQ(config.parallel.tensor, 2);
   EXPECT_EQ(parse_config(R"({"pipeline": {"stages": 1}, "parallel": {"pipeline": 1}})", "a").parallel.pipeline, 1);
   EXPECT_EQ(parse_config(R"({"pipeline": {"stages": "auto"}, "parallel": {"pipeline": 1}})", "a").parallel.pipeline, 1);
+}
+
+// Values that DeepSpeed takes from the model ("auto", null, and a size of 1) leave what this config says.
+TEST(ParseConfig, ExpertParallelOfDeepSpeedSaysWhatModelExpertsSays) {
+  const std::string with_section =
+      R"({{"model": {{"type": "llama", "experts": {{"count": 8{}}}}}, "expert_parallel": {{"enabled": true{}}}}})";
+  const auto parsed = [&](const std::string& model, const std::string& section) {
+    return parse_config(fmt::format(fmt::runtime(with_section), model, section), "a");
+  };
+  const Config config = parsed("", R"(, "autoep_size": 4, "score_func": "sigmoid", "top_k": 3, "routed_scaling_factor": 2.5,
+      "route_norm": false, "num_expert_groups": 4, "num_limited_groups": 2, "preset_model": "mixtral", "score_apply": "post")");
+  EXPECT_EQ(config.parallel.expert, 4);
+  EXPECT_EQ(config.model.experts.per_token, 3);
+  EXPECT_EQ(config.model.experts.rule, (kernels::ExpertRule{kernels::ExpertScore::Sigmoid, false, 2.5, 4, 2}));
+  const std::string own = R"(, "per_token": 3, "score": "sigmoid", "scale": 2, "normalize": true, "groups": 2)";
+  const Config left = parsed(own, R"(, "autoep_size": 1, "score_func": "auto", "top_k": "auto", "routed_scaling_factor": "auto",
+      "route_norm": null, "num_expert_groups": null, "num_limited_groups": null, "load_balance_coeff": null)");
+  EXPECT_EQ(left.model.experts.rule, parsed(own, "").model.experts.rule);
+  EXPECT_EQ(left.model.experts.per_token, 3);
+  EXPECT_EQ(left.parallel.expert, 1);
+  EXPECT_EQ(parse_config(R"({"expert_parallel": {"enabled": false, "autoep_size": 3}})", "a").parallel.expert, 1);
 }
 
 TEST(ParseConfig, ASwitchedOffFeatureMayKeepItsSettings) {

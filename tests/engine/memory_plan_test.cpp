@@ -254,8 +254,8 @@ TEST_F(MemoryPlan, OfRanksThatShareExpertsIsWhatRandomConfigsNeedToTheByte) {
   int runs = 0;
   for (int draws = 0; runs < kRuns && draws < 60 * kRuns; ++draws) {
     Draw draw{1 + static_cast<int>(dice.below(4)), dice.overrides(choices())};
-    const int tensor = draws % 4 == 1 ? 2 : 1, pipeline = draws % 4 == 2 ? 2 : 1, context = draws % 4 == 3 ? 2 : 1;
-    const int expert = draws % 3 == 0 ? 4 : 2;
+    const int tensor = draws % 4 == 1 ? 2 : 1, pipeline = draws % 4 == 2 ? 2 : 1;
+    const int expert = draws % 3 == 0 ? 4 : 2, context = draws % 4 == 3 ? 2 : draws % 8 == 0 ? 4 : 1;
     draw.ranks = std::max(4 * tensor * pipeline, expert * context);
     draw.set("model.type", "llama");
     draw.set("model.experts.count", "4");
@@ -265,17 +265,23 @@ TEST_F(MemoryPlan, OfRanksThatShareExpertsIsWhatRandomConfigsNeedToTheByte) {
     draw.set("parallel.context", std::to_string(context));
     draw.set("parallel.sequence_parallel", "false");
     draw.set("activation_checkpointing.mlp_slice_tokens", "0");
+    if (context > 1) {
+      draw.set("reproducible", "layout");
+      draw.set("parallel.context_grain", "4");
+    }
     const std::optional<Plan> plan = this->plan(draw);
     if (!plan) continue;
     ++runs;
     reached.merge(situations(*plan));
+    if (context > 1) reached.insert(expert < context ? "sums over ranks with the same experts" : "sums of rounds");
     reached.insert(fmt::format("expert {}", expert));
     reached.insert(fmt::format("stage {}", plan->config.zero.stage));
     EXPECT_NO_THROW(expect_measured_as_planned(*plan));
     ASSERT_FALSE(HasFailure()) << "draw " << draws << ", " << draw.ranks << " ranks of\n" << explain_as_json(plan->config);
   }
   EXPECT_EQ(runs, kRuns);
-  for (const char* situation : {"expert 2", "expert 4", "stage 0", "stage 1", "stage 2", "stage 3"})
+  for (const char* situation : {"expert 2", "expert 4", "stage 0", "stage 1", "stage 2", "stage 3",
+                                "sums over ranks with the same experts", "sums of rounds"})
     EXPECT_TRUE(reached.contains(situation)) << situation;
 }
 

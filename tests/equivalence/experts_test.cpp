@@ -2,8 +2,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <random>
 
+#include "tests/engine/random_configs.h"
 #include "tests/equivalence/tiny_run.h"
 #include "tests/support/temporary_folder.h"
 
@@ -76,18 +80,23 @@ TEST_P(ExpertEquivalence, LayoutModeGivesTheBitsOfOneRank) {
 }
 
 // Ranks that share experts send each other the rows of one microbatch at a time, whose gradients are rounded by themselves.
+// Context ranks have parts of one, which are a sum before that, be all of them among those ranks or not.
 TEST_P(ExpertEquivalence, RanksThatShareExpertsHaveTheBitsOfOneRank) {
-  Config fixed = config();
-  fixed.parallel.context_grain = 1;
-  const Trace one = run(placed(fixed, {}));
+  const Trace one = run(placed(config(), {}));
   for (const ExpertLayout& layout :
        {ExpertLayout{.data = 2, .expert = 2}, ExpertLayout{.data = 4, .expert = 4, .stage = 1},
         ExpertLayout{.data = 4, .expert = 2, .stage = 3, .overlap = true},
         ExpertLayout{.data = 6, .expert = 2, .stage = 2, .recompute = Recompute::Full},
         ExpertLayout{.data = 2, .expert = 2, .tensor = 2, .stage = 3, .recompute = Recompute::Selective},
         ExpertLayout{.data = 2, .expert = 2, .tensor = 2, .pipeline = 2, .recompute = Recompute::Full, .overlap = true},
-        ExpertLayout{.data = 4, .expert = 4, .pipeline = 2, .stage = 2, .schedule = ScheduleKind::Interleaved}})
-    EXPECT_EQ(difference(one, run(placed(fixed, layout))), "") << to_string(layout);
+        ExpertLayout{.data = 4, .expert = 4, .pipeline = 2, .stage = 2, .schedule = ScheduleKind::Interleaved},
+        ExpertLayout{.expert = 2, .context = 2, .stage = 1},
+        ExpertLayout{.data = 2, .expert = 2, .context = 4, .stage = 3, .kind = ContextKind::Gather},
+        ExpertLayout{.data = 2, .expert = 4, .context = 2, .pipeline = 2, .stage = 2, .recompute = Recompute::Full},
+        ExpertLayout{.expert = 4, .tensor = 2, .context = 4, .kind = ContextKind::Gather},
+        ExpertLayout{.expert = 2, .context = 8, .stage = 2, .overlap = true, .kind = ContextKind::Gather},
+        ExpertLayout{.data = 3, .expert = 2, .context = 2, .stage = 3}})
+    EXPECT_EQ(difference(one, run(placed(config(), layout))), "") << to_string(layout);
 }
 
 // Without fixed sums, the rest of what is promised: the training of one rank but for rounding.
@@ -143,64 +152,177 @@ TEST_P(ExpertEquivalence, ACheckpointGoesOnWithAnotherNumberOfExpertRanks) {
       << "three steps from the beginning are not the third alone";
 }
 
-// A block whose router begins with other values.
-class WithRouter final : public Layer {
+// A block with other parameters: those after its own ones are not its affair.
+class ChangedBlock : public Layer {
  public:
-  WithRouter(std::unique_ptr<Layer> block, const Init& init)
-      : block_(std::move(block)), parameters_(block_->parameters().begin(), block_->parameters().end()) {
-    for (ParameterSpec& parameter : parameters_)
-      if (parameter.name == "mlp.router.weight") parameter.init = init;
-  }
+  explicit ChangedBlock(std::unique_ptr<Layer> block)
+      : parameters_(block->parameters().begin(), block->parameters().end()), block_(std::move(block)) {}
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
   Shape output_shape(const Shape& input) const override { return block_->output_shape(input); }
   bool allows_context_parallelism() const override { return true; }
   int64_t experts() const override { return block_->experts(); }
   void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
-    block_->forward(context, weights, x, y, saved);
+    block_->forward(context, own(weights), x, y, saved);
   }
   void forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const override {
-    block_->forward_again(context, weights, x, saved);
+    block_->forward_again(context, own(weights), x, saved);
   }
   void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
-    block_->backward_input(context, weights, dy, dx, saved);
+    block_->backward_input(context, own(weights), dy, dx, saved);
   }
   void backward_weight(Context& context, Gradients gradients, const Saved& saved) const override {
-    block_->backward_weight(context, gradients, saved);
+    block_->backward_weight(context, own(gradients), saved);
   }
   void backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                 Saved& saved) const override {
-    block_->backward(context, weights, gradients, dy, dx, saved);
+    block_->backward(context, own(weights), own(gradients), dy, dx, saved);
+  }
+
+ protected:
+  std::vector<ParameterSpec> parameters_;
+
+ private:
+  template <typename Span>
+  Span own(Span all) const {
+    return all.first(block_->parameters().size());
+  }
+
+  std::unique_ptr<Layer> block_;
+};
+
+// A block with a router that is another one in every step, and whose choices are extreme: of rows that are 0 or equal, so that
+// scores are; of one expert that gets all tokens, or none; of scores that are 0 or 1.
+class WithHostileRouter final : public ChangedBlock {
+ public:
+  WithHostileRouter(std::unique_ptr<Layer> block, int number) : ChangedBlock(std::move(block)), number_(number) {
+    const auto router = std::ranges::find(parameters_, "mlp.router.weight", &ParameterSpec::name);
+    router_ = static_cast<size_t>(router - parameters_.begin());
+  }
+  void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
+    const ScopedTensor router = made(context, weights[router_].shape);
+    ChangedBlock::forward(context, with(router, weights), x, y, saved);
+  }
+  void forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const override {
+    const ScopedTensor router = made(context, weights[router_].shape);
+    ChangedBlock::forward_again(context, with(router, weights), x, saved);
+  }
+  void backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
+                Saved& saved) const override {
+    const ScopedTensor router = made(context, weights[router_].shape);
+    ChangedBlock::backward(context, with(router, weights), gradients, dy, dx, saved);
   }
 
  private:
-  std::unique_ptr<Layer> block_;
-  std::vector<ParameterSpec> parameters_;
+  ScopedTensor made(Context& context, const Shape& shape) const {
+    std::mt19937 random(static_cast<uint32_t>(number_ * 1000 + static_cast<int>(context.random.step.value())));
+    const int64_t experts = shape[0], hidden = shape[1];
+    std::vector<float> values(static_cast<size_t>(experts * hidden));
+    const auto mode = random() % 5;
+    const auto one = static_cast<int64_t>(random() % static_cast<uint32_t>(experts));
+    for (int64_t expert = 0; expert < experts; ++expert)
+      for (int64_t i = 0; i < hidden; ++i) {
+        float& value = values[static_cast<size_t>(expert * hidden + i)];
+        const float draw = static_cast<float>(random() % 2001) / 1000 - 1;
+        if (mode == 0) value = 0;
+        if (mode == 1) value = expert % 2 == 0 ? draw : values[static_cast<size_t>((expert - 1) * hidden + i)];
+        if (mode == 2) value = expert == one ? 1000 : 0;  // with norms before routers it has the most or the least score
+        if (mode == 3) value = 1000 * draw;
+        if (mode == 4) value = expert < one ? draw : 0;
+      }
+    ScopedTensor router(context.arena, DType::Float32, shape);
+    context.kernels.from_host({values.data(), DType::Float32, shape}, router);
+    return router;
+  }
+  std::vector<ConstTensorView> with(const ScopedTensor& router, Weights weights) const {
+    std::vector<ConstTensorView> changed(weights.begin(), weights.end());
+    changed[router_] = router;
+    return changed;
+  }
+
+  int number_;
+  size_t router_ = 0;
 };
 
-// Nobody waits for a rank without rows, and nothing but the planned memory is needed (an arena never grows).
-TEST(ExtremeRouters, HaveTheBitsOfOneRankInPlannedMemory) {
-  // All scores of all tokens are equal, so that the first experts compute everything; or one score is all of the sum.
-  for (const Init& init : {Init{Init::Kind::Zeros, 0}, Init{Init::Kind::Normal, 1000}})
-    for (const int64_t chosen : {1, 3}) {
-      const auto traced = [&](const ExpertLayout& layout) {
-        Config config = tiny_config(model::Type::Llama);
-        config.model.experts = {.count = 12, .per_token = chosen, .feed_forward_size = 8};
-        config.reproducible = Reproducible::Layout;
-        TinyRun tiny = placed(config, layout);
-        tiny.change = [&](model::Model& model) {
-          for (auto& layer : model.layers)
-            if (layer->experts() > 0) layer = std::make_unique<WithRouter>(std::move(layer), init);
-        };
-        return run(tiny);
+// A block of which nothing is trained but four numbers, one of each expert. Their gradients in a step are 2, 4, 6 and 8: each
+// rank adds its tokens' share of that of its own experts, on behalf of those that share the experts with it.
+class WithFourNumbers final : public ChangedBlock {
+ public:
+  explicit WithFourNumbers(std::unique_ptr<Layer> block) : ChangedBlock(std::move(block)) {
+    for (ParameterSpec& parameter : parameters_) parameter.trainable = false;
+    parameters_.push_back({.name = "numbers", .shape = {4, 1}, .sharing = Sharing::Expert, .matrices = 4});
+  }
+  void backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
+                Saved& saved) const override {
+    ChangedBlock::backward(context, weights, gradients, dy, dx, saved);
+    const Gradient& gradient = gradients.back();
+    const comm::RankAxis* ranks = context.axes[Axis::Expert];
+    const int64_t own = gradient.view.elements(), first = ranks ? ranks->rank() * own : 0;
+    std::vector<float> numbers;
+    for (int64_t expert = first; expert < first + own; ++expert)
+      numbers.push_back(static_cast<float>(2 * (expert + 1) * dy.shape.rows() * (ranks ? ranks->size() : 1)) *
+                        static_cast<float>(context.gradient_scale.value()));
+    const ScopedTensor share(context.arena, DType::Float32, gradient.view.shape);
+    context.kernels.from_host({numbers.data(), DType::Float32, gradient.view.shape}, share);
+    gradient.accumulate ? context.kernels.add(share, gradient.view) : context.kernels.copy(share, gradient.view);
+  }
+};
+
+// The norm of a step's gradients is that of all experts', wherever they are: sqrt(2^2 + 4^2 + 6^2 + 8^2) = sqrt(120). Means
+// over the ranks of an expert, or of the norms of ranks, are other numbers (DeepSpeed issue 8475: 7.236).
+TEST(NormOfExperts, DoesNotDependOnWhereTheyAre) {
+  const auto norm_of = [](const ExpertLayout& layout, Reproducible reproducible) {
+    Config config = tiny_config(model::Type::Llama);
+    config.model.experts = {.count = 4, .per_token = 2, .feed_forward_size = 16};
+    config.reproducible = reproducible;
+    TinyRun tiny = placed(config, layout);
+    tiny.steps = 1;
+    tiny.change = [](model::Model& model) { model.layers[1] = std::make_unique<WithFourNumbers>(std::move(model.layers[1])); };
+    tiny.frozen = {"embedding", "blocks.1", "head"};
+    return run(tiny).grad_norms.at(0);
+  };
+  for (const Reproducible reproducible : {Reproducible::Run, Reproducible::Layout})
+    for (const ExpertLayout& layout :
+         {ExpertLayout{}, ExpertLayout{.data = 2}, ExpertLayout{.data = 2, .expert = 2}, ExpertLayout{.data = 4, .expert = 2},
+          ExpertLayout{.data = 4, .expert = 4, .stage = 2}, ExpertLayout{.data = 4, .expert = 2, .stage = 3},
+          ExpertLayout{.data = 2, .expert = 2, .tensor = 2, .stage = 1}, ExpertLayout{.data = 2, .expert = 2, .pipeline = 2}})
+      EXPECT_NEAR(norm_of(layout, reproducible), std::sqrt(120.0), 1e-5) << to_string(layout);
+}
+
+// Nobody waits for a rank without rows, and nothing but the planned memory is needed (an arena never grows). Each run has six
+// routings in each of its 12 microbatches.
+TEST(HostileRouters, HaveTheBitsOfOneRankInPlannedMemory) {
+  const int runs = number_from("TRIVET_HOSTILE_ROUTERS", 12);
+  double fullest = 0;
+  int64_t idle = 0;
+  for (int number = 0; number < runs; ++number) {
+    const auto traced = [&](const ExpertLayout& layout) {
+      Config config = tiny_config(model::Type::Llama);
+      config.model.experts = {.count = 12, .per_token = number % 2 == 0 ? 1 : 3, .feed_forward_size = 8};
+      config.reproducible = Reproducible::Layout;
+      config.parallel.context_grain = 4;
+      TinyRun tiny = placed(config, layout);
+      tiny.change = [&](model::Model& model) {
+        for (auto& layer : model.layers)
+          if (layer->experts() > 0) layer = std::make_unique<WithHostileRouter>(std::move(layer), number);
       };
-      const Trace one = traced({});
-      for (const ExpertLayout& layout : {ExpertLayout{.data = 4, .expert = 4, .stage = 3, .overlap = true},
-                                         ExpertLayout{.data = 4, .expert = 2, .tensor = 2, .recompute = Recompute::Full},
-                                         ExpertLayout{.data = 3, .expert = 3, .pipeline = 2, .stage = 2},
-                                         // One microbatch each, and gradients of twelve.
-                                         ExpertLayout{.data = 12, .expert = 12, .stage = 1}})
-        EXPECT_EQ(difference(one, traced(layout)), "") << to_string(layout) << ", " << chosen << " chosen";
+      return run(tiny);
+    };
+    static const std::array layouts{ExpertLayout{.data = 4, .expert = 4, .stage = 3, .overlap = true},
+                                    ExpertLayout{.data = 4, .expert = 2, .tensor = 2, .recompute = Recompute::Full},
+                                    ExpertLayout{.data = 3, .expert = 3, .pipeline = 2, .stage = 2},
+                                    ExpertLayout{.data = 2, .expert = 2, .context = 4, .stage = 3, .kind = ContextKind::Gather},
+                                    // One microbatch each, and gradients of twelve.
+                                    ExpertLayout{.data = 12, .expert = 12, .stage = 1}};
+    const ExpertLayout& layout = layouts.at(static_cast<size_t>(number) % layouts.size());
+    const Trace one = traced({});
+    for (const ExpertLoad& block : one.experts) {
+      fullest = std::max(fullest, block.fullest());
+      idle = std::max(idle, block.idle());
     }
+    EXPECT_EQ(difference(one, traced(layout)), "") << to_string(layout) << ", router " << number;
+  }
+  EXPECT_EQ(fullest, 12) << "no expert got all tokens";
+  EXPECT_EQ(idle, 11);
 }
 
 // Each expert's matrices are updated by themselves: the singular values of its update are near 1, whatever the others' are.
@@ -243,8 +365,12 @@ INSTANTIATE_TEST_SUITE_P(
                     .experts = {.count = 16,
                                 .per_token = 5,
                                 .feed_forward_size = 8,
+                                .shared_feed_forward_size = 8,
                                 .dense_blocks = {1},
+                                .shared_gate = true,
                                 .rule = {.normalize = false},
+                                .correction_bias = true,
+                                .bias_update_rate = 0.01,
                                 .balance_loss = 0.02,
                                 .z_loss = 0.001}},
         ExpertModel{
@@ -254,10 +380,17 @@ INSTANTIATE_TEST_SUITE_P(
                         .feed_forward_size = 16,
                         .shared_feed_forward_size = 24,
                         .rule = {.score = kernels::ExpertScore::Sigmoid, .scale = 1.5, .groups = 4, .groups_per_token = 2},
+                        .correction_bias = true,
                         .balance_loss = 0.01},
             .bf16 = true},
         ExpertModel{
-            .name = "frozen_one_each", .experts = {.count = 4, .per_token = 1, .feed_forward_size = 16}, .frozen = true}),
+            .name = "gated_bf16",
+            .experts =
+                {.count = 4, .per_token = 2, .feed_forward_size = 16, .shared_feed_forward_size = 16, .shared_gate = true},
+            .bf16 = true},
+        ExpertModel{.name = "frozen_one_each",
+                    .experts = {.count = 4, .per_token = 1, .feed_forward_size = 16, .correction_bias = true},
+                    .frozen = true}),
     [](const auto& which) { return which.param.name; });
 
 }  // namespace

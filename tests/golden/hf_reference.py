@@ -73,6 +73,16 @@ MODELS.update({
                                          num_experts_per_tok=3, moe_intermediate_size=10, decoder_sparse_step=2,
                                          mlp_only_layers=[1], norm_topk_prob=False)),
 })
+# Groups of two and of four experts; the last rotates half of each head.
+DEEPSEEK = dict(SMALL, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, head_dim=12, n_routed_experts=8,
+                num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=6, first_k_dense_replace=1, norm_topk_prob=True,
+                routed_scaling_factor=1.5)
+MODELS.update({
+    "qwen2-moe": ("Qwen2MoeConfig", dict(SMALL, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, num_experts=6,
+                                         num_experts_per_tok=3, moe_intermediate_size=6, shared_expert_intermediate_size=10,
+                                         decoder_sparse_step=2)),
+    "dots1": ("Dots1Config", dict(DEEPSEEK, n_group=4, topk_group=2)),
+    "glm4-moe": ("Glm4MoeConfig", dict(DEEPSEEK, n_group=2, topk_group=1, attention_bias=True, use_qk_norm=True, num_mtp_layers=0)),
 # Every third layer of SmolLM3 does not rotate. Norms of OLMo's projections are over 24 queries and 12 keys; biases of attention
 # are in one of the two.
 TINY = dict(SMALL, intermediate_size=10)
@@ -109,12 +119,15 @@ def randomize(model):
                 parameter.add_(0.2 * noise)  # a norm's weight starts as 1 or, in Gemma, as 0; a bias as 0
             else:
                 parameter.copy_(0.2 * noise)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator))
 
 
 def random_model(config_class, arguments):
     config = getattr(transformers, config_class)(**arguments)
     config._attn_implementation = "eager"
-    if hasattr(config, "num_local_experts"):
+    if hasattr(config, "num_local_experts") or hasattr(config, "num_experts"):
         config._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     randomize(model)

@@ -42,6 +42,9 @@ class Exchange : public testing::Test {
     write_model(files, "/mistral", small_llama_as("mistral", ", \"sliding_window\": 3"), file_of(small_llama_tensors()));
     write_model(files, "/mixtral", small_mixtral(), file_of(small_mixtral_tensors()));
     write_model(files, "/qwen3_moe", small_qwen3_moe(), file_of(small_qwen3_moe_tensors()));
+    write_model(files, "/qwen2_moe", small_qwen2_moe(), file_of(small_qwen2_moe_tensors()));
+    write_model(files, "/dots1", small_dots1(), file_of(small_dots1_tensors()));
+    write_model(files, "/glm4_moe", small_glm4_moe(), file_of(small_glm4_moe_tensors()));
     write_model(files, "/phi3", small_llama_as("phi3", ", \"partial_rotary_factor\": 0.5"), file_of(small_phi3_tensors()));
   }
   Exported exported(const std::string& model, ExportOptions options) {
@@ -54,8 +57,8 @@ class Exchange : public testing::Test {
 };
 
 TEST_F(Exchange, ImportedAndExportedWeightsHaveEqualBits) {
-  for (const std::string name :
-       {"gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text", "mixtral", "qwen3_moe"}) {
+  for (const std::string name : {"gpt2", "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text", "mixtral",
+                                 "qwen3_moe", "qwen2_moe", "dots1", "glm4_moe"}) {
     const Exported result = exported(name, {.output = "/back-" + name});
     EXPECT_EQ(result.model_type, name);
     EXPECT_THAT(result.files, ElementsAre("model.safetensors", "config.json"));

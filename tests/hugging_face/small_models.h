@@ -137,6 +137,53 @@ inline std::map<std::string, Shape> small_qwen3_moe_tensors() {
   return tensors;
 }
 
+// An MLP of all tokens beside `count` experts, all of width 5.
+inline std::map<std::string, Shape> with_shared_expert(std::map<std::string, Shape> tensors, const std::string& shared,
+                                                       int64_t count) {
+  tensors = without_mlp(std::move(tensors));
+  const std::string block = "model.layers.0.mlp.";
+  tensors[block + "gate.weight"] = {count, 8};
+  for (int64_t e = 0; e <= count; ++e) {
+    const std::string mlp = block + (e < count ? "experts." + std::to_string(e) : shared);
+    tensors[mlp + ".gate_proj.weight"] = tensors[mlp + ".up_proj.weight"] = {5, 8};
+    tensors[mlp + ".down_proj.weight"] = {8, 5};
+  }
+  return tensors;
+}
+
+inline std::string small_qwen2_moe() {
+  return small_llama_as("qwen2_moe", R"(, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 5,
+                                         "shared_expert_intermediate_size": 5)");
+}
+
+inline std::map<std::string, Shape> small_qwen2_moe_tensors() {
+  auto tensors = with_shared_expert(small_qwen2_tensors(), "shared_expert", 3);
+  tensors["model.layers.0.mlp.shared_expert_gate.weight"] = {1, 8};
+  return tensors;
+}
+
+inline const std::string kSmallDeepSeekExperts =
+    R"(, "head_dim": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 5,
+       "n_group": 2, "topk_group": 1, "norm_topk_prob": true, "routed_scaling_factor": 2.5, "first_k_dense_replace": 0)";
+
+inline std::string small_dots1() { return small_llama_as("dots1", kSmallDeepSeekExperts); }
+
+inline std::map<std::string, Shape> small_dots1_tensors() {
+  auto tensors = with_shared_expert(small_qwen3_tensors(), "shared_experts", 4);
+  tensors["model.layers.0.mlp.gate.e_score_correction_bias"] = {4};
+  return tensors;
+}
+
+inline std::string small_glm4_moe() {
+  return small_llama_as("glm4_moe", kSmallDeepSeekExperts + R"(, "attention_bias": true, "num_nextn_predict_layers": 1)");
+}
+
+inline std::map<std::string, Shape> small_glm4_moe_tensors() {
+  auto tensors = with_shared_expert(small_qwen2_tensors(), "shared_experts", 4);
+  tensors["model.layers.0.mlp.gate.e_score_correction_bias"] = {4};
+  return tensors;
+}
+
 // As transformers has them in memory.
 inline std::map<std::string, Shape> small_fused_experts() {
   auto tensors = without_mlp(small_qwen3_tensors());

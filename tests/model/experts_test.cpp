@@ -67,6 +67,11 @@ TEST(ExpertModels, WithImpossibleSizesAreRefusedByName) {
          d.objective = Objective::Sft;
          d.experts.balance_loss = 0.01;
        }},
+      {"experts.bias_update_rate",
+       [](Description& d) {
+         d.objective = Objective::Dpo;
+         d.experts.correction_bias = true;
+       }},
       {"lora.targets",
        [](Description& d) {
          d.lora = {.rank = 2, .targets = {"q_proj", "gate_proj"}};

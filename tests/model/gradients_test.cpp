@@ -127,13 +127,15 @@ TEST(Mlp, GradientsMatchDifferences) {
 // The differences are too small to change a choice of experts, which would be no gradient.
 TEST(ExpertMlp, GradientsMatchDifferences) {
   const ExpertMlp::Options softmax{.hidden = 6, .experts = 4, .chosen = 2, .feed_forward = 5};
-  ExpertMlp::Options plain = softmax, sigmoid = softmax, all = softmax;
+  ExpertMlp::Options plain = softmax, sigmoid = softmax, all = softmax, gated = softmax;
   plain.rule.normalize = false;
   sigmoid.rule = {.score = kernels::ExpertScore::Sigmoid, .scale = 2.5, .groups = 2, .groups_per_token = 1};
   sigmoid.shared_feed_forward = 7;
   all.experts = 3;
   all.chosen = 3;
-  for (const ExpertMlp::Options& options : {softmax, plain, sigmoid, all})
+  gated.shared_feed_forward = 5;
+  gated.shared_gate = gated.correction_bias = true;
+  for (const ExpertMlp::Options& options : {softmax, plain, sigmoid, all, gated})
     expect_right(ExpertMlp(options), {.input_shape = {2, 4, 6}});
 }
 

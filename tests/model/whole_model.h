@@ -171,9 +171,9 @@ class WholeModel {
       const std::string name = parameter_name(model_, layer, i);
       const int rank = tensor_ ? tensor_->rank() : 0, size = tensor_ ? tensor_->size() : 1;
       const Shape shape = tensor_parallel::local_part(spec, rank, size).shape;
-      weights_[name] = Buffer(allocator, meter_, MemoryCategory::Parameters, dtype_, shape);
+      weights_[name] = Buffer(allocator, meter_, MemoryCategory::Parameters, dtype_in(spec, dtype_), shape);
       gradients_[name] = Buffer(allocator, meter_, MemoryCategory::Gradients, gradient_dtype_, shape);
-      Buffer whole(allocator, meter_, MemoryCategory::Parameters, dtype_, spec.shape);
+      Buffer whole(allocator, meter_, MemoryCategory::Parameters, dtype_in(spec, dtype_), spec.shape);
       kernels_->initialize(whole.view(), spec.init, random_key(seed_, name), 0);
       if (device_ != Device::Meta) set_values(weight(name), local_values(values_of(whole.view()), spec, rank, size));
     }

@@ -108,6 +108,21 @@ TEST(ReadRun, ARunOnImagesHasImagesAndAccuracy) {
   EXPECT_EQ(run.best_accuracy_step, 3);
 }
 
+TEST(ReadRun, TheFullestExpertOfAllBlocksHasAChart) {
+  const TemporaryFolder folder;
+  monitor::JsonlMonitor monitor(folder.at("m.jsonl"));
+  monitor.on_start({.total_steps = 2});
+  for (const int64_t most : {6, 12}) {
+    monitor::StepMetrics metrics = metrics_of(most / 6);
+    metrics.experts = {{"blocks.1", {3, 3, 3, 3}}, {"blocks.2", {most, 12 - most, 0, 0}}};
+    monitor.on_step(metrics);
+  }
+  const RunData run = read_run(folder.at("m.jsonl"));
+  EXPECT_EQ(run.steps.points().front().fullest, 2);
+  EXPECT_EQ(run.steps.last().fullest, 4);
+  EXPECT_THAT(to_page({&run, 1}), HasSubstr("fullest expert"));
+}
+
 // Files of earlier versions have a loss of 0 there.
 TEST(ReadRun, WithoutTargetsThereIsNoLoss) {
   const TemporaryFolder folder;

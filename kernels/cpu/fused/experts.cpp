@@ -2,6 +2,7 @@
 #include "kernels/experts.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,6 +16,8 @@
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/expert_balance.h"
+#include "kernels/verdict.h"
 
 #define TRIVET_LOOPS "kernels/cpu/fused/experts_loops.inl"
 #include "kernels/cpu/for_each_isa.inl"
@@ -315,6 +318,50 @@ void compute(const WeightedSwiGluBackward& args, int threads) {
       }
     });
   });
+}
+
+void compute(const AddGated& args, int threads) {
+  dispatch_float(args.y.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    const auto gates = by_isa(&baseline::sigmoids<Sum>, &v3::sigmoids<Sum>, &v4::sigmoids<Sum>);
+    const auto loop = by_isa(&baseline::add_scaled<T>, &v3::add_scaled<T>, &v4::add_scaled<T>);
+    const int64_t width = args.y.shape[1];
+    for_each_range(args.y.shape[0], threads, 1, width, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        Sum gate = 0;
+        gates(args.logits.as<Sum>() + row, &gate, 1);
+        loop(args.x.as<T>() + row * width, gate, args.y.as<T>() + row * width, width);
+      }
+    });
+  });
+}
+
+void compute(const AddGatedBackward& args, int threads) {
+  dispatch_float(args.dy.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    const auto gates = by_isa(&baseline::sigmoids<Sum>, &v3::sigmoids<Sum>, &v4::sigmoids<Sum>);
+    const auto loop = by_isa(&baseline::add_scaled_backward<T>, &v3::add_scaled_backward<T>, &v4::add_scaled_backward<T>);
+    const int64_t width = args.dy.shape[1];
+    for_each_range(args.dy.shape[0], threads, 1, width, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const Sum logit = args.logits.as<Sum>()[row];
+        const std::array<Sum, 2> logits{logit, -logit};
+        std::array<Sum, 2> open{};  // the gate, and 1 - the gate without cancellation
+        gates(logits.data(), open.data(), 2);
+        const int64_t first = row * width;
+        const Sum dgate = loop(args.dy.as<T>() + first, args.x.as<T>() + first, open[0], args.dx.as<T>() + first, width);
+        args.dlogits.as<T>()[row] = static_cast<T>(dgate * open[0] * open[1]);
+      }
+    });
+  });
+}
+
+void compute(const BalanceExperts& args, int) {
+  if (!args.verdict.absent() && args.verdict.as<double>()[kApply] == 0) return;
+  const int64_t experts = args.counts.elements(), *counts = args.counts.as<int64_t>();
+  const int64_t all = std::accumulate(counts, counts + experts, int64_t{0});
+  for (int64_t i = 0; i < args.bias.elements(); ++i)
+    args.bias.as<float>()[i] = balanced_bias(args.bias.as<float>()[i], all, experts, counts[args.first + i], args.rate);
 }
 
 }  // namespace trivet::kernels::cpu

@@ -63,3 +63,18 @@ template <typename Sum>
 Sum sum_of(const Sum* terms, int64_t count) {
   return lane_sum<Sum>(count, [&](int64_t e) { return terms[e]; });
 }
+
+template <typename T>
+void add_scaled(const T* x, SumOf<T> factor, T* y, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) y[e] = write<T>(read(y[e]) + factor * read(x[e]));
+}
+
+// Returns the gradient of the factor.
+template <typename T>
+SumOf<T> add_scaled_backward(const T* dy, const T* x, SumOf<T> factor, T* dx, int64_t count) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) dx[e] = write<T>(factor * read(dy[e]));
+  return lane_sum<Sum>(count, [&](int64_t e) { return Sum(read(dy[e])) * Sum(read(x[e])); });
+}

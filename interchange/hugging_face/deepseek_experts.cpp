@@ -1,0 +1,89 @@
+#include "interchange/hugging_face/deepseek_experts.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace trivet::hugging_face {
+namespace {
+
+constexpr const char* kShared = "shared_experts";
+
+std::optional<int64_t> unless_zero(int64_t usual) { return usual > 0 ? std::optional(usual) : std::nullopt; }
+
+// transformers takes num_local_experts for another name of the same key.
+int64_t read_count(ConfigFile& file, int64_t usual) {
+  file.require_same("n_routed_experts", file, "num_local_experts");
+  file.ignore({"n_routed_experts", "num_local_experts"});
+  return file.size(file.has("num_local_experts") ? "num_local_experts" : "n_routed_experts", unless_zero(usual));
+}
+
+std::vector<int64_t> first_blocks(int64_t count) {
+  std::vector<int64_t> blocks(static_cast<size_t>(count));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  return blocks;
+}
+
+}  // namespace
+
+// transformers never changes the biases, so neither does a training that begins with them, unless it asks for it.
+void read_deepseek_experts(ConfigFile& file, const DeepSeekDefaults& defaults, OrderedJson& model) {
+  const int64_t width = file.size("moe_intermediate_size", defaults.feed_forward);
+  const int64_t shared = file.size("n_shared_experts", unless_zero(defaults.shared));
+  file.require(shared <= (int64_t{1} << 24) / width, "n_shared_experts", "use fewer");
+  model["experts"] = {{"count", read_count(file, defaults.experts)},
+                      {"per_token", file.size("num_experts_per_tok", unless_zero(defaults.chosen))},
+                      {"feed_forward_size", width},
+                      {"shared_feed_forward_size", shared * width},
+                      {"score", "sigmoid"},
+                      {"normalize", file.flag("norm_topk_prob", defaults.normalize)},
+                      {"scale", file.number("routed_scaling_factor", 1.0)},
+                      {"groups", file.size("n_group", 1)},
+                      {"groups_per_token", file.size("topk_group", 1)},
+                      {"correction_bias", true},
+                      {"bias_update_rate", 0.0}};
+  const int64_t dense = file.count("first_k_dense_replace", defaults.dense), layers = model["layers"].get<int64_t>();
+  file.require(dense < layers, "first_k_dense_replace",
+               fmt::format("use less than num_hidden_layers {}: at least one layer must have experts", layers));
+  if (dense > 0) model["experts"]["dense_blocks"] = first_blocks(dense);
+  file.ignore({"output_router_logits"});  // the class has no loss of routers
+}
+
+std::string deepseek_experts_obstacle(const model::Description& d) {
+  const RouterFeatures features{
+      .shared = true, .correction_bias = true, .score = kernels::ExpertScore::Sigmoid, .rule = true};
+  if (std::string obstacle = experts_obstacle(d, features); !obstacle.empty()) return obstacle;
+  const model::Experts& experts = d.experts;
+  if (experts.shared_feed_forward_size % experts.feed_forward_size != 0)
+    return fmt::format("model.experts.shared_feed_forward_size {} is no multiple of model.experts.feed_forward_size {}",
+                       experts.shared_feed_forward_size, experts.feed_forward_size);
+  if (experts.dense_blocks != first_blocks(static_cast<int64_t>(experts.dense_blocks.size())))
+    return "model.experts.dense_blocks are not the first blocks in their order";
+  return experts.count / experts.rule.groups < 2 ? "each group has one expert, and transformers looks at two" : "";
+}
+
+void write_deepseek_experts(const model::Description& d, OrderedJson& json) {
+  const model::Experts& experts = d.experts;
+  json["n_routed_experts"] = experts.count;
+  json["num_experts_per_tok"] = experts.per_token;
+  json["moe_intermediate_size"] = experts.feed_forward_size;
+  json["n_shared_experts"] = experts.shared_feed_forward_size / experts.feed_forward_size;
+  json["first_k_dense_replace"] = experts.dense_blocks.size();
+  json["norm_topk_prob"] = experts.rule.normalize;
+  json["routed_scaling_factor"] = experts.rule.scale;
+  json["n_group"] = experts.rule.groups;
+  json["topk_group"] = experts.rule.groups_per_token;
+}
+
+checkpoint::MappedSource::Table deepseek_weights(const model::Description& d) {
+  ExpertNames names = kNamesOfQwen;
+  names.shared = kShared;
+  return weights_with_experts(d, names);
+}
+
+checkpoint::MappedSource::Table fused_deepseek_weights(const model::Description& d) {
+  return weights_with_fused_experts(d, kShared);
+}
+
+}  // namespace trivet::hugging_face

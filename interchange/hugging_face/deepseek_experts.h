@@ -1,0 +1,21 @@
+// Mixtures of experts as DeepSeek-V3 has them, behind the attention of other models: sigmoids with a bias for the choice, groups
+// of experts, MLPs that compute every token, and MLPs alone in the first layers.
+#pragma once
+
+#include "interchange/hugging_face/llama_with_experts.h"
+
+namespace trivet::hugging_face {
+
+// The values of keys that config.json does not state; 0: it must.
+struct DeepSeekDefaults {
+  int64_t experts = 0, chosen = 0, shared = 0, feed_forward = 1408, dense = 0;
+  bool normalize = false;
+};
+
+void read_deepseek_experts(ConfigFile& file, const DeepSeekDefaults& defaults, OrderedJson& model);
+std::string deepseek_experts_obstacle(const model::Description& d);
+void write_deepseek_experts(const model::Description& d, OrderedJson& json);
+checkpoint::MappedSource::Table deepseek_weights(const model::Description& d);
+checkpoint::MappedSource::Table fused_deepseek_weights(const model::Description& d);
+
+}  // namespace trivet::hugging_face
