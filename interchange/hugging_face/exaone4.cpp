@@ -10,7 +10,7 @@
 namespace trivet::hugging_face {
 namespace {
 
-void read_windows(ConfigFile& file, OrderedJson& model) {
+void read_windows_without_rotation(ConfigFile& file, OrderedJson& model) {
   const int64_t layers = model["layers"].get<int64_t>();
   if (file.is_null("sliding_window")) {
     file.ignore({"sliding_window_pattern"});
@@ -37,7 +37,7 @@ OrderedJson read_exaone4(ConfigFile& file) {
                                              .rotary_base = 1e4});
   add_norms_after(model);
   model["qk_norm"] = true;
-  read_windows(file, model);
+  read_windows_without_rotation(file, model);
   return model;
 }
 
