@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
@@ -125,6 +126,20 @@ TEST(ExpertBalance, LeavesBiasesInAStepThatIsSkipped) {
   for (const ExpertLoad& block : applied.experts) {
     EXPECT_EQ(skipped.weights.at(block.layer + kBias), std::vector<float>(8, 0.0F));
     EXPECT_EQ(applied.weights.at(block.layer + kBias), moved(std::vector<float>(8, 0.0F), block));
+  }
+}
+
+// DeepSeek-V3 ended its training without updates.
+TEST(ExpertBalance, ARunMayBeResumedWithAnotherRate) {
+  const TemporaryFolder folder;
+  TinyRun first{.steps = 1, .save_to = folder.path(), .config = biased_config()};
+  const Trace saved = run(first);
+  TinyRun rest{.steps = 2, .load_from = folder.path(), .config = biased_config()};
+  rest.config.model.experts.bias_update_rate = 0;
+  for (const char* block : {"blocks.0", "blocks.1"}) {
+    const std::vector<float>& bias = saved.weights.at(std::string(block) + kBias);
+    EXPECT_NE(bias, std::vector<float>(8, 0.0F));
+    EXPECT_EQ(run(rest).weights.at(std::string(block) + kBias), bias);
   }
 }
 
