@@ -171,7 +171,7 @@ ConfigKeys config_keys(const Layout& layout, const KeyOptions& options) {
   if (layout.offload_optimizer) add("zero_optimization.offload_optimizer.ratio", "1");
   if (options.sets_device) add("device", quoted("cuda"));
   const std::array values{std::to_string(layout.context), std::to_string(layout.tensor), std::to_string(layout.pipeline),
-                          std::string(boolean(layout.offload_optimizer))};
+                          std::string(boolean(layout.offload_optimizer)), std::to_string(layout.expert)};
   for (const std::string& name : options.other_names)
     add(name.c_str(), values[std::ranges::find(kOtherNames, name) - kOtherNames.begin()]);
   return keys;

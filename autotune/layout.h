@@ -60,7 +60,7 @@ struct KeyOptions {
 };
 // DeepSpeed's and older names of keys that a layout decides.
 inline constexpr std::array kOtherNames{"sequence_parallel_size", "tensor_parallel.autotp_size", "pipeline.stages",
-                                        "zero_optimization.cpu_offload"};
+                                        "zero_optimization.cpu_offload", "expert_parallel.autoep_size"};
 // The keys that give a config this layout.
 ConfigKeys config_keys(const Layout& layout, const KeyOptions& options);
 

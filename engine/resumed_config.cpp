@@ -46,7 +46,7 @@ void refuse_another_model(const Config& config, const checkpoint::LoadedStep& st
   if (step.config().empty()) return;
   for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
     const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
-                            change.path == "model.from" ||
+                            change.path == "model.from" || change.path == "model.experts.bias_update_rate" ||
                             change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
     const bool another_model = change.path.starts_with("model.") || changes_objective(change, config);
     if (may_change || (!another_model && !orders_samples(change.path, config))) continue;

@@ -343,6 +343,7 @@ void ParameterGroup::with_owned_weights(bool written, const std::function<void(T
 
 void ParameterGroup::change_held(int index, const std::function<void(int64_t first, TensorView values)>& change) {
   if (!weights_.on_device()) throw std::logic_error("zero: weights that are offloaded cannot be changed in place");
+  secondary_valid_ = false;
   const bool sharded = options_.lifetimes.shard_parameters;
   const int64_t first = sharded ? owned_first() : 0, count = sharded ? owned_count() : layout_.whole_elements;
   const Intersection part = intersection(layout_.parameters[index], first, count);

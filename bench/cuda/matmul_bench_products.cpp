@@ -63,7 +63,7 @@ class RankOfLayers {
     for (const ParameterSpec& spec : layer.parameters()) {
       const Shape shape = tensor_parallel::local_part(spec, axis_.rank(), axis_.size()).shape;
       const DType gradient = config_.gradient_dtype();
-      weights.push_back({nullptr, config_.model_dtype(), shape});
+      weights.push_back({nullptr, dtype_in(spec, config_.model_dtype()), shape});
       gradients.push_back(spec.trainable ? Gradient{{nullptr, gradient, shape}, true} : Gradient{});
     }
     Arena arena("layer");

@@ -51,8 +51,7 @@ void read_deepseek_experts(ConfigFile& file, const DeepSeekDefaults& defaults, O
 }
 
 std::string deepseek_experts_obstacle(const model::Description& d) {
-  const RouterFeatures features{
-      .shared = true, .correction_bias = true, .score = kernels::ExpertScore::Sigmoid, .rule = true};
+  const RouterFeatures features{.shared = true, .correction_bias = true, .score = kernels::ExpertScore::Sigmoid, .rule = true};
   if (std::string obstacle = experts_obstacle(d, features); !obstacle.empty()) return obstacle;
   const model::Experts& experts = d.experts;
   if (experts.shared_feed_forward_size % experts.feed_forward_size != 0)

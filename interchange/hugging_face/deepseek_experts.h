@@ -1,5 +1,5 @@
-// Mixtures of experts as DeepSeek-V3 has them, behind the attention of other models: sigmoids with a bias for the choice, groups
-// of experts, MLPs that compute every token, and MLPs alone in the first layers.
+// Mixtures of experts as DeepSeek-V3 has them, behind the attention of other models: sigmoids with a bias for the choice,
+// groups of experts, MLPs that compute every token, and MLPs alone in the first layers.
 #pragma once
 
 #include "interchange/hugging_face/llama_with_experts.h"

@@ -47,9 +47,10 @@ void write_glm4_moe(const model::Description& d, OrderedJson& json) {
 std::string further_layer(const foreign::TensorFiles& files, const model::Description& d, const std::string& name) {
   const std::string layer = fmt::format("model.layers.{}.", d.layers);
   return name.starts_with(layer) && files.find(layer + "eh_proj.weight")
-             ? fmt::format("they predict a further token (layer {}, num_nextn_predict_layers), which Trivet does not train; "
-                           "an exported model lacks them",
-                           d.layers)
+             ? fmt::format(
+                   "they predict a further token (layer {}, num_nextn_predict_layers), which Trivet does not train; "
+                   "an exported model lacks them",
+                   d.layers)
              : "";
 }
 

@@ -48,8 +48,8 @@ double bytes_of_rows(const PassWork& work) {
   return bytes;
 }
 
-// docs/experts.md: x and y of (n - 1) / n of T K rows, and their weights in float32. Backward sends x, dy and dx, and weights and
-// their gradients. A rank computes as many rows as without sharing, with a share of the experts.
+// docs/experts.md: x and y of (n - 1) / n of T K rows, and their weights in float32. Backward sends x, dy and dx, and weights
+// and their gradients. A rank computes as many rows as without sharing, with a share of the experts.
 TEST(ExpertWork, OfRanksIsTheSameAndTheySendRows) {
   const model::Model model = model::build(mixture());
   const BlockWork alone = *work_of_blocks(model, {})[1];
@@ -84,8 +84,8 @@ TEST(ExpertWork, TakesLongerWithFewRowsPerExpert) {
   EXPECT_EQ(seconds("grouped_matmul", {0, 2048, 768, 8}), single);
 }
 
-// In each of n - 1 rounds the fullest rank waits for its messages: three a round in forward, five in backward. With eight tensor
-// ranks in between, the ranks are on different nodes.
+// In each of n - 1 rounds the fullest rank waits for its messages: three a round in forward, five in backward. With two devices
+// per node, some of the messages of every round are between nodes.
 TEST(ExpertAxis, WaitsForTheRoundsOfTheFullestRank) {
   const model::Model model = model::build(mixture());
   Cluster cluster = cluster_named("h100");
@@ -96,7 +96,7 @@ TEST(ExpertAxis, WaitsForTheRoundsOfTheFullestRank) {
     const StepModel steps(model, cluster);
     const int64_t ranks = 4;
     const double rows = static_cast<double>(T * K * (ranks - 1)) / ranks, bytes = rows * (5 * 2 * H + 3 * 4);
-    const double counts = 2 * steps.operation_seconds(comm::Operation::AllGather, 8 * E * ranks, ranks, 1);
+    const double counts = 2 * steps.operation_seconds(comm::Operation::AllGather, 4 * E * ranks, ranks, 1);
     const double expected = 2 * 3 * (8 * (ranks - 1) * link.alpha + 1.5 * bytes * link.beta + counts);  // layers, microbatches
     const Layout layout{.data = ranks, .expert = ranks, .microbatches = 3};
     const StepSeconds shared = steps.predict(layout).seconds;
@@ -127,6 +127,32 @@ TEST(ExpertAxis, TakesLongerTheLessEvenlyRowsAreDivided) {
   EXPECT_LT(uneven.compute, 2 * even.compute) << "attention is not";
 }
 
+// Trivet's full recomputation leaves experts that ranks share to backward, which computes gate and up again. After a forward
+// that is repeated as a whole, as other engines repeat it, backward computes nothing again.
+TEST(ExpertRecomputation, HappensOnce) {
+  const model::Model model = model::build(mixture());
+  Cluster cluster = cluster_named("h100");
+  cluster.expert_imbalance = 1;
+  const StepModel steps(model, cluster);
+  const auto kernels = [&](const PassWork& work, bool of_experts) {
+    double seconds = 0;
+    for (const kernels::KernelCall& call : work.calls) {
+      const bool counts = call.kernel == "weighted_swiglu" || (call.kernel == "grouped_matmul" && call.variant == "nt");
+      if (!of_experts || counts) seconds += steps.kernel_seconds(call);
+    }
+    return seconds;
+  };
+  const BlockWork work = *work_of_blocks(model, {.expert = 4})[1];
+  const auto recompute = [&](Recompute mode, bool outputs) {
+    return steps.predict({.data = 4, .expert = 4, .recompute = mode, .recompute_outputs = outputs}).seconds.recompute;
+  };
+  const double again = kernels(work.backward, true);
+  EXPECT_GT(again, 0);
+  EXPECT_NEAR(recompute(Recompute::None, false) / (2 * again), 1, 1e-9);
+  EXPECT_NEAR(recompute(Recompute::Full, false) / (2 * (again + kernels(work.again, false))), 1, 1e-9);
+  EXPECT_NEAR(recompute(Recompute::Full, true) / (2 * kernels(work.forward, false)), 1, 1e-9);
+}
+
 // ZeRO gathers dense weights among all ranks, and those of experts among the ranks that have the same ones, which are n apart.
 TEST(ExpertAxis, DividesExpertsOverTheRanksThatHaveTheSame) {
   const model::Model model = model::build(mixture());
@@ -147,6 +173,8 @@ TEST(ExpertAxis, DividesExpertsOverTheRanksThatHaveTheSame) {
   const StepBytes bytes = steps.bytes(layout);
   EXPECT_DOUBLE_EQ(bytes.parameters, 2 * (dense / ranks + experts / (ranks / sharing)));
   EXPECT_DOUBLE_EQ(bytes.optimizer, 12 * (dense / ranks + experts / (ranks / sharing)));
+  EXPECT_DOUBLE_EQ(steps.predict(layout).seconds.optimizer,
+                   (2 + 2 * 12 + 2) * (dense / ranks + experts / (ranks / sharing)) / cluster.device.memory_bandwidth);
 }
 
 // As for dense models, within 4 % and 1 MiB.
@@ -159,13 +187,14 @@ TEST(ExpertMemory, IsThatOfThePlan) {
   config.zero.stage3_param_persistence_threshold = 0;
   const model::Model model = model::build(config.model);
   const Cluster cluster = cluster_named("h100");
-  for (const Layout& layout : {Layout{.data = 4, .expert = 1, .zero_stage = 1, .microbatch = 4},
-                               Layout{.data = 4, .expert = 2, .zero_stage = 0, .microbatch = 4},
-                               Layout{.data = 4, .expert = 2, .zero_stage = 1, .microbatch = 4},
-                               Layout{.data = 4, .expert = 4, .zero_stage = 2, .microbatch = 4},
-                               Layout{.data = 2, .context = 2, .expert = 2, .zero_stage = 3, .microbatch = 4},
-                               Layout{.data = 2, .tensor = 2, .expert = 2, .zero_stage = 3, .microbatch = 4},
-                               Layout{.data = 4, .expert = 4, .zero_stage = 1, .microbatch = 4, .recompute = Recompute::Full}}) {
+  for (const Layout& layout :
+       {Layout{.data = 4, .expert = 1, .zero_stage = 1, .microbatch = 4},
+        Layout{.data = 4, .expert = 2, .zero_stage = 0, .microbatch = 4},
+        Layout{.data = 4, .expert = 2, .zero_stage = 1, .microbatch = 4},
+        Layout{.data = 4, .expert = 4, .zero_stage = 2, .microbatch = 4},
+        Layout{.data = 2, .context = 2, .expert = 2, .zero_stage = 3, .microbatch = 4},
+        Layout{.data = 2, .tensor = 2, .expert = 2, .zero_stage = 3, .microbatch = 4},
+        Layout{.data = 4, .expert = 4, .zero_stage = 1, .microbatch = 4, .recompute = Recompute::Full}}) {
     config.parallel.context = layout.context, config.parallel.tensor = layout.tensor;
     config.parallel.expert = layout.expert;
     config.zero.stage = layout.zero_stage;
@@ -184,12 +213,13 @@ TEST(ExpertMemory, IsThatOfThePlan) {
   }
 }
 
-Config config_of_mixture(const std::string& rest) {
-  return parse_config(R"({"model": {"type": "llama", "layers": 2, "hidden_size": 64, "heads": 4, "sequence_length": 64,
+std::string text_of_mixture(const std::string& rest) {
+  return R"({"model": {"type": "llama", "layers": 2, "hidden_size": 64, "heads": 4, "sequence_length": 64,
     "experts": {"count": 8, "per_token": 2, "feed_forward_size": 32}, "vocabulary": 128}, "train_batch_size": 16)" +
-                           rest + "}",
-                       "mixture.json");
+         rest + "}";
 }
+
+Config config_of_mixture(const std::string& rest) { return parse_config(text_of_mixture(rest), "mixture.json"); }
 
 // Sizes that divide the experts and the data and context ranks, without schedules in which gradients of weights come late.
 TEST(ExpertSearch, TriesRanksThatShareExperts) {
@@ -204,9 +234,10 @@ TEST(ExpertSearch, TriesRanksThatShareExperts) {
   });
   EXPECT_EQ(sizes, (std::set<int64_t>{1, 2, 4}));
   const SearchResult result = search(model, cluster, search_space(config, 8), 1000);
-  EXPECT_EQ(result.expert,
-            "2, 4, 8 ranks that share experts are tried, as far as they divide the data and context ranks; not with zero-bubble "
-            "schedules, which the engine refuses, as it does device \"cuda\": GPUs do not exchange tokens of experts yet");
+  EXPECT_EQ(
+      result.expert,
+      "2, 4, 8 ranks that share experts are tried, as far as they divide the data and context ranks; not with zero-bubble "
+      "schedules, which the engine refuses, as it does device \"cuda\": GPUs do not exchange tokens of experts yet");
   EXPECT_THAT(to_text(result, cluster), HasSubstr("\nexpert    2, 4, 8 ranks that"));
   std::set<int64_t> ranked;
   for (const Candidate& candidate : result.ranking) {
@@ -219,6 +250,17 @@ TEST(ExpertSearch, TriesRanksThatShareExperts) {
   EXPECT_TRUE(std::ranges::any_of(result.alternatives, [](const Alternative& a) { return a.choice.starts_with("expert "); }));
 }
 
+TEST(ExpertSearch, ContradictsNoOtherNameOfTheKey) {
+  const std::string named = R"(, "expert_parallel": {"enabled": true, "autoep_size": 2})";
+  const SearchResult result =
+      search(model::build(mixture()), cluster_named("h100"), search_space(config_of_mixture(named), 8), 1000);
+  for (const Candidate& candidate : result.ranking) {
+    std::vector<std::string> overrides;
+    for (const auto& [key, value] : candidate.config) overrides.push_back(key + "=" + value);
+    EXPECT_EQ(parse_config(text_of_mixture(named), "mixture.json", overrides).parallel.expert, candidate.layout.expert);
+  }
+}
+
 TEST(ExpertSearch, SaysWhyNoRanksShareExperts) {
   const model::Model model = model::build(mixture());
   const Cluster cluster = cluster_named("h100");
@@ -227,10 +269,12 @@ TEST(ExpertSearch, SaysWhyNoRanksShareExperts) {
     EXPECT_TRUE(std::ranges::all_of(result.ranking, [](const Candidate& c) { return c.layout.expert == 1; }));
     return result.expert;
   };
-  EXPECT_EQ(said(R"(, "device": "cuda")", 8),
-            "ranks that share experts are not tried, as they do not go together with device \"cuda\": GPUs do not exchange tokens "
-            "of experts yet");
-  EXPECT_THAT(said(R"(, "reproducible": "layout", "train_micro_batch_size_per_gpu": 1, "audit": {"every_steps": 5})", 8), HasSubstr("do not go together with audit.every_steps"));
+  EXPECT_EQ(
+      said(R"(, "device": "cuda")", 8),
+      "ranks that share experts are not tried, as they do not go together with device \"cuda\": GPUs do not exchange tokens "
+      "of experts yet");
+  EXPECT_THAT(said(R"(, "reproducible": "layout", "train_micro_batch_size_per_gpu": 1, "audit": {"every_steps": 5})", 8),
+              HasSubstr("do not go together with audit.every_steps"));
   EXPECT_EQ(said("", 1), "");
 }
 

@@ -3,7 +3,8 @@
 // share of the matrix rate that its products reach, is fitted to a third of the rows, and the rest is predicted; this is
 // repeated for each of the three thirds. The predictions also assume the public figures of cluster.cpp with its shares of links
 // and memory, and what Run says. Where a publication does not give the microbatch size and the chunks of its pipeline, they
-// take the best that fit, as its authors will have done.
+// take the best that fit, as its authors will have done. Two more tables, of NeMo AutoModel and of mixtures of experts, take
+// the share of Megatron-LM on H100: nothing is fitted to them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

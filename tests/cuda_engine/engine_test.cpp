@@ -60,6 +60,26 @@ TEST_P(CudaEngine, TrainsAsTheCpuDoesWithinRounding) {
   EXPECT_EQ(difference(cuda, run(on(DeviceChoice::Cuda, {}, config))), "");
 }
 
+// Biases of routers change on the device, be the optimizer's states there or on the host.
+TEST_P(CudaEngine, ChangesBiasesOfRoutersAsTheCpuDoes) {
+  if (GetParam() != model::Type::Llama) return;  // no other family has experts
+  Config config = tiny_config(GetParam());
+  config.model.experts = {.count = 4,
+                          .per_token = 2,
+                          .feed_forward_size = 8,
+                          .shared_feed_forward_size = 8,
+                          .shared_gate = true,
+                          .correction_bias = true};
+  const Trace cpu = run(on(DeviceChoice::Cpu, {}, config));
+  for (const OffloadDevice states : {OffloadDevice::None, OffloadDevice::Cpu}) {
+    config.zero.offload_optimizer.device = states;
+    const Trace cuda = run(on(DeviceChoice::Cuda, {.data = 2, .stage = 3}, config));
+    EXPECT_EQ(difference_beyond_rounding(cpu, cuda), "");
+    for (const char* bias : {"blocks.0.mlp.router.correction_bias", "blocks.1.mlp.router.correction_bias"})
+      EXPECT_EQ(cuda.weights.at(bias), cpu.weights.at(bias));
+  }
+}
+
 // Four context ranks of the Llama model share its two key/value heads.
 TEST_P(CudaEngine, ContextRanksTrainOnDocumentsAsTheCpuDoesWithinRounding) {
   Config config = tiny_config(GetParam());

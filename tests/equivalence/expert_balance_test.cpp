@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
@@ -55,9 +56,10 @@ TEST(ExpertBalance, MovesBiasesByTheTokensOfAllRanksAndMicrobatches) {
          c.bf16.enabled = true;
          c.recompute = Recompute::Full;
        }},
-      {"shards, experts on several ranks", 4,
+      {"shards, of which two have biases, and experts on several ranks", 4,
        [](Config& c) {
          c.bf16.enabled = true;
+         c.model.experts.count = 300;
          c.zero.stage = 3;
          c.parallel.expert = 2;
          c.audit.weights_every = 1;
@@ -91,7 +93,7 @@ TEST(ExpertBalance, MovesBiasesByTheTokensOfAllRanksAndMicrobatches) {
     int changed = 0;
     for (size_t block = 0; block < 2; ++block) {
       const std::string name = first.experts[block].layer + kBias;
-      const std::vector<float> start(8, 0.0F), after = moved(start, first.experts[block]);
+      const std::vector<float> start(first.experts[block].tokens.size(), 0.0F), after = moved(start, first.experts[block]);
       EXPECT_EQ(first.weights.at(name), after);
       EXPECT_EQ(second.weights.at(name), moved(after, second.experts[block]));
       EXPECT_EQ(third.weights.at(name), moved(second.weights.at(name), third.experts[block]));
@@ -99,6 +101,19 @@ TEST(ExpertBalance, MovesBiasesByTheTokensOfAllRanksAndMicrobatches) {
     }
     EXPECT_GT(changed, 0) << "no bias shows whether it was rounded to bfloat16";
   }
+}
+
+// The second copy of weights (hpZ) lasts until the step changes them: the evaluation after it must not see the old biases.
+TEST(ExpertBalance, AnEvaluationAfterAStepHasItsBiasesWithASecondCopyOfWeights) {
+  TinyRun one{.steps = 2, .config = biased_config()};
+  one.config.reproducible = Reproducible::Layout;
+  one.config.model.experts.bias_update_rate = 0.2;
+  TinyRun copied = one;
+  copied.ranks = 4;
+  copied.config.zero.stage = 3;
+  copied.config.zero.zero_hpz_partition_size = 2;
+  copied.config.zero.stage3_release = pipeline::UnshardRelease::Use;  // so that a step gathers each block several times
+  EXPECT_EQ(difference(run(one), run(copied)), "");
 }
 
 TEST(ExpertBalance, LeavesBiasesInAStepThatIsSkipped) {
@@ -111,6 +126,20 @@ TEST(ExpertBalance, LeavesBiasesInAStepThatIsSkipped) {
   for (const ExpertLoad& block : applied.experts) {
     EXPECT_EQ(skipped.weights.at(block.layer + kBias), std::vector<float>(8, 0.0F));
     EXPECT_EQ(applied.weights.at(block.layer + kBias), moved(std::vector<float>(8, 0.0F), block));
+  }
+}
+
+// DeepSeek-V3 ended its training without updates.
+TEST(ExpertBalance, ARunMayBeResumedWithAnotherRate) {
+  const TemporaryFolder folder;
+  TinyRun first{.steps = 1, .save_to = folder.path(), .config = biased_config()};
+  const Trace saved = run(first);
+  TinyRun rest{.steps = 2, .load_from = folder.path(), .config = biased_config()};
+  rest.config.model.experts.bias_update_rate = 0;
+  for (const char* block : {"blocks.0", "blocks.1"}) {
+    const std::vector<float>& bias = saved.weights.at(std::string(block) + kBias);
+    EXPECT_NE(bias, std::vector<float>(8, 0.0F));
+    EXPECT_EQ(run(rest).weights.at(std::string(block) + kBias), bias);
   }
 }
 

@@ -83,6 +83,7 @@ MODELS.update({
                                          decoder_sparse_step=2)),
     "dots1": ("Dots1Config", dict(DEEPSEEK, n_group=4, topk_group=2)),
     "glm4-moe": ("Glm4MoeConfig", dict(DEEPSEEK, n_group=2, topk_group=1, attention_bias=True, use_qk_norm=True, num_mtp_layers=0)),
+})
 # Every third layer of SmolLM3 does not rotate. Norms of OLMo's projections are over 24 queries and 12 keys; biases of attention
 # are in one of the two.
 TINY = dict(SMALL, intermediate_size=10)

@@ -75,8 +75,8 @@ TEST_F(SharedExperts, ReadsTheKeysOfDeepSeeksRouters) {
     const model::Experts experts = describe(config).config.model.experts;
     EXPECT_EQ(experts.count, 4);
     EXPECT_EQ(experts.shared_feed_forward_size, 5);
-    EXPECT_EQ(experts.rule, (kernels::ExpertRule{
-                                .score = kernels::ExpertScore::Sigmoid, .scale = 2.5, .groups = 2, .groups_per_token = 1}));
+    EXPECT_EQ(experts.rule,
+              (kernels::ExpertRule{.score = kernels::ExpertScore::Sigmoid, .scale = 2.5, .groups = 2, .groups_per_token = 1}));
     EXPECT_TRUE(experts.correction_bias && !experts.shared_gate);
     EXPECT_EQ(experts.bias_update_rate, 0) << "transformers keeps the biases";
     const std::string deep = with(with(config, "num_hidden_layers", "5"), "first_k_dense_replace", "3");
@@ -112,9 +112,9 @@ TEST_F(SharedExperts, ReadsTheOtherKeysOfGlm4) {
   EXPECT_EQ(d.rotary_share, 0.5) << "the class's default";
   EXPECT_TRUE(describe(small_glm4_moe(), R"("use_qk_norm": true)").config.model.qk_norm);
   EXPECT_EQ(describe(small_glm4_moe(), R"("partial_rotary_factor": 1.0)").config.model.rotary_share, 1);
-  EXPECT_EQ(describe(small_glm4_moe(), R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "default"})")
-                .config.model.rotary_share,
-            0.5);
+  EXPECT_EQ(
+      describe(small_glm4_moe(), R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "default"})").config.model.rotary_share,
+      0.5);
 }
 
 TEST_F(SharedExperts, BiasesAreReadAndMayNotBeAbsent) {
@@ -141,7 +141,8 @@ TEST_F(SharedExperts, FusedExpertsAreTheSameModel) {
     fused[block + "experts.down_proj"] = {count, 8, 5};
     const PretrainedModel model = open(config, fused);
     const ModelFiles theirs(files, "/model");
-    EXPECT_EQ(elements(model.weights(), "blocks.0.mlp.experts.gate_up.weight"), elements(theirs, block + "experts.gate_up_proj"));
+    EXPECT_EQ(elements(model.weights(), "blocks.0.mlp.experts.gate_up.weight"),
+              elements(theirs, block + "experts.gate_up_proj"));
     const std::string shared = model.description().experts.shared_gate ? "shared_expert" : "shared_experts";
     EXPECT_EQ(elements(model.weights(), "blocks.0.mlp.shared.down.weight"),
               elements(theirs, block + shared + ".down_proj.weight"));
@@ -159,8 +160,9 @@ TEST_F(SharedExperts, BiasesAreFloat32InFilesOfEveryType) {
       const bool is_bias = name.ends_with("e_score_correction_bias");
       std::vector<float> expected = elements(theirs, name);
       for (float& value : expected)
-        if (!is_bias) value = static_cast<float>(dtype == DType::BFloat16 ? static_cast<float>(bfloat16(value))
-                                                                          : static_cast<float>(static_cast<float16>(value)));
+        if (!is_bias)
+          value = static_cast<float>(dtype == DType::BFloat16 ? static_cast<float>(bfloat16(value))
+                                                              : static_cast<float>(static_cast<float16>(value)));
       EXPECT_EQ(elements(back, name), expected) << name;
     }
   }
@@ -204,10 +206,7 @@ TEST_F(SharedExperts, AModelIsWrittenAsTheArchitectureThatHasItsRouter) {
                        d.experts.dense_blocks = {1};
                      }),
             "model.experts.dense_blocks are not the first blocks in their order");
-  EXPECT_EQ(obstacle(dots1(), small_dots1(),
-                     [](D& d) {
-                       d.experts.rule.groups = d.experts.rule.groups_per_token = 4;
-                     }),
+  EXPECT_EQ(obstacle(dots1(), small_dots1(), [](D& d) { d.experts.rule.groups = d.experts.rule.groups_per_token = 4; }),
             "each group has one expert, and transformers looks at two");
   EXPECT_EQ(obstacle(qwen3_moe(), small_dots1(), [](D& d) { d.experts.shared_feed_forward_size = 0; }),
             "model.experts.correction_bias is true");

@@ -51,5 +51,15 @@ TEST(PlaceGroups, KeepsTheFirstWeightsUpToTheLimit) {
   EXPECT_EQ(placed({.weights = Placement::File, .weights_in_memory = 350}), "------ ------");
 }
 
+TEST(PlaceGroups, KeepsParametersThatStayFloat32OnTheDevice) {
+  ShardLayout layout;
+  layout.blocks.resize(1);
+  layout.blocks[0].groups = {group(100, false), group(100, false)};
+  layout.blocks[0].groups[0].keeps_float32 = true;
+  place_groups(layout, {.weights = Placement::File});
+  EXPECT_EQ(layout.blocks[0].groups[0].weights, Placement::Device);
+  EXPECT_EQ(layout.blocks[0].groups[1].weights, Placement::File);
+}
+
 }  // namespace
 }  // namespace trivet::zero

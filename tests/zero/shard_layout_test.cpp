@@ -65,6 +65,15 @@ TEST(ShardLayout, SmallParametersPersistAndFrozenOnesStandApart) {
   EXPECT_FALSE(layout.blocks[1].groups[2].trainable);
 }
 
+TEST(ShardLayout, ParametersThatStayFloat32StandApartAndAreNotQuantized) {
+  const std::vector<ParameterSpec> two{{.name = "frozen", .shape = {5}, .trainable = false},
+                                       {.name = "bias", .shape = {5}, .trainable = false, .keeps_float32 = true}};
+  const ShardLayout layout = make_shard_layout({{"block", two}}, {.shards = ShardCounts(2), .quantized_frozen = true});
+  ASSERT_EQ(layout.blocks[0].groups.size(), 2U);
+  EXPECT_TRUE(layout.blocks[0].groups[0].quantized && !layout.blocks[0].groups[0].keeps_float32);
+  EXPECT_TRUE(layout.blocks[0].groups[1].keeps_float32 && !layout.blocks[0].groups[1].quantized);
+}
+
 // As in DeepSpeed, a parameter persists if it has fewer elements than the threshold, and the total may reach the limit.
 TEST(ShardLayout, PersistsBelowTheThresholdAndUpToTheLimit) {
   const std::vector<ParameterSpec> seven{{.name = "gain", .shape = {7}}};
