@@ -14,8 +14,7 @@ void read_windows_without_rotation(ConfigFile& file, OrderedJson& model) {
   const int64_t layers = model["layers"].get<int64_t>();
   if (file.is_null("sliding_window")) {
     file.ignore({"sliding_window_pattern"});
-    file.require(file.has("layer_types"), "layer_types",
-                 "list \"full_attention\" for each layer, as sliding_window is null");
+    file.require(file.has("layer_types"), "layer_types", "list \"full_attention\" for each layer, as sliding_window is null");
     layers_slide(file, layers, false);
     return;
   }

@@ -10,7 +10,8 @@ namespace {
 
 OrderedJson read_olmoe(ConfigFile& file) {
   file.require(!file.has("clip_qkv"), "clip_qkv", "use null: queries, keys and values are not limited in this version");
-  file.require(!file.has("sliding_window"), "sliding_window", "use null: the class of this model has windows in some of its forms of attention only");
+  file.require(!file.has("sliding_window"), "sliding_window",
+               "use null: the class of this model has windows in some of its forms of attention only");
   OrderedJson model = read_llama_like(file, {.vocabulary = 50304,
                                              .hidden = 2048,
                                              .feed_forward = 2048,
@@ -19,7 +20,8 @@ OrderedJson read_olmoe(ConfigFile& file) {
                                              .positions = 4096,
                                              .norm_epsilon = 1e-5,
                                              .rotary_base = 1e4});
-  file.require(!model.contains("head_size"), "head_dim", "use hidden_size / num_attention_heads, for which the class of this model makes its norms");
+  file.require(!model.contains("head_size"), "head_dim",
+               "use hidden_size / num_attention_heads, for which the class of this model makes its norms");
   read_attention_bias(file, model);
   model["qk_norm"] = true;
   model["qk_norm_over"] = "projection";
