@@ -21,7 +21,7 @@ std::string flop_text(double flop);                // "51.47 GFLOP"
 // The total with its tokens/s, and a row for each part with its share: "step      3.415 s, 614,200 tokens/s\n  compute ...".
 std::string step_text(const StepSeconds& seconds, double targets_per_second);
 
-// The axes of more than one rank on which a layout communicates while it computes: "tensor, context and data".
+// The axes on which a layout communicates while it computes, tensor and data always: "tensor, context and data".
 std::string communicating_axes(const Layout& layout);
 
 // Returns the price in the currency of the cluster's price_per_device_hour; 0 if it has none.

@@ -236,8 +236,8 @@ GatherBytes gather_bytes(const Plan& plan, const zero::BlockLayout& block) {
   for (const zero::FlatGroup& group : block.groups) {
     if (group.persistent || group.role == zero::GroupRole::TiedGradients) continue;
     const int64_t element = size_of(group.keeps_float32 ? DType::Float32 : plan.config.model_dtype());
-    const int64_t shard = group.whole_elements / sharding.shards;
-    bytes.from_shards += (sharding.shards - 1) * (group.quantized ? kernels::quantized_bytes(shard, 8) : shard * element);
+    const int64_t shard = group.whole_elements / group.shards;
+    bytes.from_shards += (group.shards - 1) * (group.quantized ? kernels::quantized_bytes(shard, 8) : shard * element);
     bytes.from_second_copy += (sharding.secondary - 1) * (group.whole_elements / sharding.secondary) * element;
   }
   return bytes;

@@ -48,7 +48,7 @@ std::optional<Problem> find_experts_problem(const Description& d) {
     return Problem{experts.balance_loss > 0 ? "experts.balance_loss" : "experts.z_loss",
                    "is not accepted with model.objective \"sft\" or \"dpo\", where not all tokens are targets; use 0"};
   // Padding would count, too.
-  if (d.objective != Objective::NextToken && experts.correction_bias && experts.bias_update_rate > 0)
+  if (d.objective != Objective::NextToken && experts.correction_bias && experts.bias_update_rate > 0 && !d.lora.enabled())
     return Problem{
         "experts.bias_update_rate",
         fmt::format("{} is not accepted with model.objective \"sft\" or \"dpo\", where not all tokens are targets; use "

@@ -66,9 +66,9 @@ KeyRefiner add_of_router(SectionBase& expert, const std::string& name, KeyType t
                          T& (*member)(Config&)) {
   const auto set = [member](Config& config, const JsonNode& node) {
     if (node.kind == JsonKind::Null || node.text == "auto") return;
-    if (!(node.kind == JsonKind::Bool || node.kind == JsonKind::String || node.number > 0) ||
-        (std::is_integral_v<T> && !std::is_same_v<T, bool> && !node.is_integer))
-      throw std::invalid_argument("use a number above 0, without a fraction if it counts, or leave it out");
+    if constexpr (type_of<T>() == KeyType::Integer || type_of<T>() == KeyType::Number)
+      if (node.kind != JsonKind::Number || !(node.number > 0) || (std::is_integral_v<T> && !node.is_integer))
+        throw std::invalid_argument("use a number above 0, without a fraction if it counts, or leave it out");
     from_json(member(config), node);
   };
   const auto get = [member](const Config& config) { return as_json(member(const_cast<Config&>(config))); };
@@ -102,7 +102,7 @@ void add_router_of_deepspeed(SectionBase& expert) {
              "weights multiply after an expert's first product, which is the same as \"post\" but for rounding")
       .names({"auto", "post"})
       .refuses({"pre"});
-  expert.unsupported("load_balance_coeff", "null", "a loss of balance").instead("model.experts.balance_loss");
+  expert.unsupported("load_balance_coeff", "null", "rate of the biases of routers").instead("model.experts.bias_update_rate");
 }
 
 void add_expert_parallel(KeyTable& table) {
@@ -120,13 +120,23 @@ void add_expert_parallel(KeyTable& table) {
       .at_least(1)
       .alias_of("parallel.expert");
   const char* const known = "the model's own description says so";
-  for (const char* name : {"preset_model", "moe_layer_pattern", "router_pattern", "expert_pattern", "expert_w1", "expert_w2",
-                           "expert_w3", "num_experts_attr", "top_k_attr", "has_shared_experts", "shared_experts_pattern"})
+  for (const char* name :
+       {"preset_model", "moe_layer_pattern", "router_pattern", "expert_pattern", "expert_w1", "expert_w2", "expert_w3",
+        "num_experts_attr", "top_k_attr", "has_shared_experts", "shared_experts_pattern", "shared_experts_gate_pattern"})
     expert.inert(name, "null", "where the experts are in the model", known);
   const char* const one = "there is one way here, which gives the same bits on every layout";
   expert.inert("use_grouped_mm", "true", "grouped matrix products", one);
   expert.inert("disable_triton_grouped_mm", "false", "compute them without Triton", one);
   expert.inert("combine_impl", "\"auto\"", "how the rows of a token are added", one);
+  expert.inert("row_weighting_impl", "\"auto\"", "how rows get their weights", one);
+  expert.inert("gate_up_impl", "\"separate\"", "compute the gate and up products as one", one);
+  expert.inert("async_split_plan", "false", "copy counts of tokens to the host beside other work", one);
+  const char* const exchange = "rows go in as many rounds as ranks share the experts";
+  expert.inert("comm_backend", "\"comm\"", "what exchanges tokens", exchange);
+  expert.inert("comm_num_sm", "12", "parts of a GPU for it", exchange);
+  expert.inert("comm_qp_margin", "4", "connections for it", exchange);
+  expert.inert("comm_max_tokens_per_rank", "0", "tokens for which it has buffers", exchange);
+  expert.unsupported("expert_activation", "null", "activation of experts").instead("model.gate_activation");
   expert.inert("validate_folding_routing", "false", "compare what tensor ranks chose",
                "tensor ranks choose from the same logits");
   add_router_of_deepspeed(expert);

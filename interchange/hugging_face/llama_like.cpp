@@ -236,8 +236,11 @@ void read_window(ConfigFile& file, std::optional<int64_t> fallback, OrderedJson&
 }
 
 void read_only_window(ConfigFile& file, bool window, std::optional<int64_t> fallback, OrderedJson& model) {
-  // The class knows no layer_types, but what makes its masks does.
+  // The class knows no layer_types, but what makes masks for generation does.
   const bool all = file.has("layer_types") ? layers_slide(file, model["layers"].get<int64_t>(), window) : window;
+  file.require(
+      all || !window || !file.has("sliding_window") || file.is_null("sliding_window"), "sliding_window",
+      "use null, as layer_types says that no layer has a window; transformers has one in training, and none in generation");
   if (all)
     read_window(file, fallback, model);
   else

@@ -265,7 +265,7 @@ TEST_F(MemoryPlan, OfRanksThatShareExpertsIsWhatRandomConfigsNeedToTheByte) {
     draw.set("parallel.context", std::to_string(context));
     draw.set("parallel.sequence_parallel", "false");
     draw.set("activation_checkpointing.mlp_slice_tokens", "0");
-    if (context > 1) {
+    if (context > 1 && dice.below(3) > 0) {
       draw.set("reproducible", "layout");
       draw.set("parallel.context_grain", "4");
     }

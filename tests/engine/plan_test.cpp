@@ -108,6 +108,20 @@ TEST(Plan, StatesWhatEachWindowOfWholeWeightsGathers) {
   EXPECT_THAT(to_text(plan_of(config, 4)), testing::Not(HasSubstr("gathered weights")));
 }
 
+// Ranks that share experts gather them from fewer shards, or from none.
+TEST(Plan, StatesWhatIsGatheredOfExpertsThatRanksShare) {
+  for (const int64_t expert : {1, 2, 4}) {
+    Config config = small_config();
+    config.model.type = model::Type::Llama;
+    config.model.experts = {.count = 4, .per_token = 2, .feed_forward_size = 16};
+    config.zero.stage = 3;
+    config.zero.stage3_param_persistence_threshold = 0;
+    config.parallel.expert = expert;
+    const Plan plan = plan_of(config, 4);
+    EXPECT_THAT(to_json(plan), HasSubstr(fmt::format("\"gather_bytes\": {}", plan.ranks[0].traffic_of("gather").bytes_sent)));
+  }
+}
+
 struct Axes {
   int pipeline, data, tensor, stage;
   ScheduleKind schedule;

@@ -99,6 +99,19 @@ TEST_P(ExpertEquivalence, RanksThatShareExpertsHaveTheBitsOfOneRank) {
     EXPECT_EQ(difference(one, run(placed(config(), layout))), "") << to_string(layout);
 }
 
+// Leaves have rows of several sequences, which are in other places on other numbers of ranks.
+TEST_P(ExpertEquivalence, MicrobatchesOfSeveralSequencesHaveTheBitsOfOneRank) {
+  Config several = config();
+  several.batch.micro_batch_size = 2;
+  const Trace one = run(placed(several, {}));
+  for (const ExpertLayout& layout :
+       {ExpertLayout{.context = 2, .kind = ContextKind::Gather},
+        ExpertLayout{.tensor = 2, .context = 4, .kind = ContextKind::Gather},
+        ExpertLayout{.data = 2, .expert = 4, .context = 2, .stage = 3},
+        ExpertLayout{.expert = 2, .context = 4, .stage = 1, .recompute = Recompute::Full, .kind = ContextKind::Gather}})
+    EXPECT_EQ(difference(one, run(placed(several, layout))), "") << to_string(layout);
+}
+
 // Without fixed sums, the rest of what is promised: the training of one rank but for rounding.
 TEST_P(ExpertEquivalence, RunModeIsTheTrainingOfOneRankButForRounding) {
   if (GetParam().bf16) return;  // a near tie may be another choice
