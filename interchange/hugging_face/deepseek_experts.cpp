@@ -8,12 +8,12 @@
 namespace trivet::hugging_face {
 namespace {
 
-constexpr const char* kShared = "shared_experts";
+constexpr const char* kSharedExperts = "shared_experts";
 
 std::optional<int64_t> unless_zero(int64_t usual) { return usual > 0 ? std::optional(usual) : std::nullopt; }
 
 // transformers takes num_local_experts for another name of the same key.
-int64_t read_count(ConfigFile& file, int64_t usual) {
+int64_t read_routed_count(ConfigFile& file, int64_t usual) {
   file.require_same("n_routed_experts", file, "num_local_experts");
   file.ignore({"n_routed_experts", "num_local_experts"});
   return file.size(file.has("num_local_experts") ? "num_local_experts" : "n_routed_experts", unless_zero(usual));
@@ -32,7 +32,7 @@ void read_deepseek_experts(ConfigFile& file, const DeepSeekDefaults& defaults, O
   const int64_t width = file.size("moe_intermediate_size", defaults.feed_forward);
   const int64_t shared = file.size("n_shared_experts", unless_zero(defaults.shared));
   file.require(shared <= (int64_t{1} << 24) / width, "n_shared_experts", "use fewer");
-  model["experts"] = {{"count", read_count(file, defaults.experts)},
+  model["experts"] = {{"count", read_routed_count(file, defaults.experts)},
                       {"per_token", file.size("num_experts_per_tok", unless_zero(defaults.chosen))},
                       {"feed_forward_size", width},
                       {"shared_feed_forward_size", shared * width},
@@ -77,12 +77,12 @@ void write_deepseek_experts(const model::Description& d, OrderedJson& json) {
 
 checkpoint::MappedSource::Table deepseek_weights(const model::Description& d) {
   ExpertNames names = kNamesOfQwen;
-  names.shared = kShared;
+  names.shared = kSharedExperts;
   return weights_with_experts(d, names);
 }
 
 checkpoint::MappedSource::Table fused_deepseek_weights(const model::Description& d) {
-  return weights_with_fused_experts(d, kShared);
+  return weights_with_fused_experts(d, kSharedExperts);
 }
 
 }  // namespace trivet::hugging_face

@@ -6,7 +6,7 @@
 namespace trivet::hugging_face {
 namespace {
 
-constexpr const char* kShared = "shared_expert";
+constexpr const char* kSharedExpert = "shared_expert";
 
 OrderedJson read_qwen2_moe(ConfigFile& file) {
   OrderedJson model = read_llama_like(file, {.vocabulary = 151936,
@@ -54,12 +54,12 @@ void write_qwen2_moe(const model::Description& d, OrderedJson& json) {
 
 checkpoint::MappedSource::Table qwen2_moe_weights(const model::Description& d) {
   ExpertNames names = kNamesOfQwen;
-  names.shared = kShared;
+  names.shared = kSharedExpert;
   return weights_with_experts(d, names);
 }
 
 checkpoint::MappedSource::Table fused_qwen2_moe_weights(const model::Description& d) {
-  return weights_with_fused_experts(d, kShared);
+  return weights_with_fused_experts(d, kSharedExpert);
 }
 
 }  // namespace
