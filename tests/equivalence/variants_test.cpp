@@ -153,7 +153,7 @@ TEST(OptionsOfLlama, OfLaterModelsGiveTheBitsOfOneRankInLayoutMode) {
   config.model.residual_scale = 0.3;
   config.model.logits_scaling = 3;
   config.model.query_temperature_length = 3;
-  struct Layout {
+  struct Divided {
     int tensor, pipeline, context, data, stage;
     ContextKind kind = ContextKind::Ulysses;
   };
@@ -163,8 +163,8 @@ TEST(OptionsOfLlama, OfLaterModelsGiveTheBitsOfOneRankInLayoutMode) {
     config.model.no_rotary_every = scaled ? 0 : 2;
     const Trace one = run({.ranks = 1, .config = config});
     EXPECT_NE(difference(one, plain), "");
-    for (const Layout& layout :
-         {Layout{2, 1, 1, 1, 0}, Layout{2, 2, 1, 2, 1}, Layout{1, 1, 2, 2, 3}, Layout{2, 1, 2, 1, 2, ContextKind::Gather}}) {
+    for (const Divided& layout : {Divided{2, 1, 1, 1, 0}, Divided{2, 2, 1, 2, 1}, Divided{1, 1, 2, 2, 3},
+                                  Divided{2, 1, 2, 1, 2, ContextKind::Gather}}) {
       Config divided = config;
       divided.parallel.tensor = layout.tensor;
       divided.parallel.pipeline = layout.pipeline;
