@@ -189,7 +189,7 @@ struct AddGatedBackward {
   ConstTensorView dy, x;   // [T, H]
   ConstTensorView logits;  // float32 (float64) [T, 1]
   TensorView dx;           // [T, H]
-  TensorView dlogits;      // of the type of x [T, 1]
+  TensorView dlogits;      // [T, 1], of the same type as x
 
   void check() const;
   KernelCall describe() const;

@@ -48,7 +48,7 @@ struct Experts {
   bool shared_gate = false;              // the output of that MLP is multiplied by a sigmoid of each token
   kernels::ExpertRule rule;
   bool correction_bias = false;         // added to scores when experts are chosen, but not to their weights
-  double bias_update_rate = 0.001;      // of these biases in each step, for balance; 0: they stay as they are
+  double bias_update_rate = 0.001;      // change of these biases in a step, for balance; 0: none
   double balance_loss = 0, z_loss = 0;  // coefficients
 
   bool enabled() const { return count > 0; }

@@ -130,7 +130,7 @@ void add_expert_parallel(KeyTable& table) {
   expert.inert("combine_impl", "\"auto\"", "how the rows of a token are added", one);
   expert.inert("row_weighting_impl", "\"auto\"", "how rows get their weights", one);
   expert.inert("gate_up_impl", "\"separate\"", "compute the gate and up products as one", one);
-  expert.inert("async_split_plan", "false", "copy counts of tokens to the host beside other work", one);
+  expert.inert("async_split_plan", "false", "copy counts of tokens to the host while other work runs", one);
   const char* const exchange = "rows go in as many rounds as ranks share the experts";
   expert.inert("comm_backend", "\"comm\"", "what exchanges tokens", exchange);
   expert.inert("comm_num_sm", "12", "parts of a GPU for it", exchange);

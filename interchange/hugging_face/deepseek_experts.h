@@ -1,4 +1,4 @@
-// Mixtures of experts as DeepSeek-V3 has them, behind the attention of other models: sigmoids with a bias for the choice,
+// The mixtures of experts of DeepSeek-V3, which other models have, too: sigmoids with a bias for the choice,
 // groups of experts, MLPs that compute every token, and MLPs alone in the first layers.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Dots 1: DeepSeek-V3's experts behind the attention of Qwen 3.
+// Dots 1: the attention of Qwen 3 and the experts of DeepSeek-V3.
 #include <nlohmann/json.hpp>
 
 #include "interchange/hugging_face/deepseek_experts.h"

@@ -1,4 +1,4 @@
-// GLM 4.5 and 4.6: DeepSeek-V3's experts behind attention that rotates a part of each head, and may have biases and norms of
+// GLM 4.5 and 4.6: the experts of DeepSeek-V3, and attention that rotates a part of each head, and may have biases and norms of
 // queries and keys. The published files have one more layer, which predicts a further token and is left out here.
 #include <fmt/format.h>
 

@@ -12,7 +12,7 @@ namespace trivet::hugging_face {
 // The names of a layer's experts, which follow "model.layers.0.": "block_sparse_moe.experts.3.w1.weight".
 struct ExpertNames {
   const char *block, *gate, *up, *down;
-  const char* shared = "";  // of the MLP that computes every token: "shared_experts"
+  const char* shared = "";  // name of the MLP that computes every token: "shared_experts"
 };
 inline constexpr ExpertNames kNamesOfQwen{.block = "mlp", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"};
 

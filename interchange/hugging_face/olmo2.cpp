@@ -10,7 +10,7 @@
 namespace trivet::hugging_face {
 namespace {
 
-constexpr double kRotaryBase3 = 5e5;  // of OLMo 3
+constexpr double kRotaryBase3 = 5e5;  // base of OLMo 3
 
 OrderedJson read_olmo(ConfigFile& file, double rotary_base, double window_rotary_base) {
   OrderedJson model = read_llama_like(file, {.vocabulary = 50304,

@@ -1,4 +1,4 @@
-// Qwen 2 with mixtures of experts in all or some layers, and an MLP beside them whose output has a gate.
+// Qwen 2 with mixtures of experts in all or some layers, and a shared MLP whose output has a gate.
 #include <nlohmann/json.hpp>
 
 #include "interchange/hugging_face/llama_with_experts.h"

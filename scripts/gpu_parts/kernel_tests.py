@@ -13,6 +13,7 @@ NEVER_LAUNCHED = {
     "token_choice.cu": ["KernelsOnEveryDevice.*Tokens*"],
     "experts.cu": ["KernelsOnEveryDevice.*Expert*", "KernelsOnEveryDevice.CountRows*", "KernelsOnEveryDevice.GatheredRows*",
                    "KernelsOnEveryDevice.CombineRows*", "KernelsOnEveryDevice.WeightedSwiGlu*"],
+    "gated_rows.cu": ["KernelsOnEveryDevice.*Gate*", "KernelsOnEveryDevice.BiasesOfExperts*"],
     "grouped.cu": ["KernelsOnEveryDevice.Grouped*"],
     "copy_runs.cu": ["KernelsOnEveryDevice.CopyRuns*"],
     "documents of attention": ["*CudaAttention.*_documents*"],
