@@ -39,13 +39,30 @@ Attention::Options with_head_size(Attention::Options options) {
 }
 
 Linear make_out(const Attention::Options& options) {
-  const int64_t width = options.heads * options.head_size;
+  const int64_t width = options.heads * options.latent.value_size_of(options.head_size);
   return Linear({.in = width,
                  .out = options.hidden,
                  .bias = options.bias || options.out_bias,
                  .init_deviation = options.init_deviation_out,
                  .split = {1, {width}, {options.heads}},
                  .adapters = options.out_adapters});
+}
+
+std::unique_ptr<Layer> make_projections(const Attention::Options& options) {
+  if (options.latent.enabled())
+    return std::make_unique<LatentQkv>(LatentQkv::Options{.hidden = options.hidden,
+                                                          .heads = options.heads,
+                                                          .head_size = options.head_size,
+                                                          .sizes = options.latent,
+                                                          .init_deviation = options.init_deviation,
+                                                          .adapters = options.latent_adapters});
+  return std::make_unique<QkvProjection>(QkvProjection::Options{.hidden = options.hidden,
+                                                                .heads = options.heads,
+                                                                .key_value_heads = options.key_value_heads,
+                                                                .head_size = options.head_size,
+                                                                .bias = options.bias || options.qkv_bias,
+                                                                .init_deviation = options.init_deviation,
+                                                                .adapters = options.qkv_adapters});
 }
 
 std::unique_ptr<Layer> make_qk_norm(const Attention::Options& options) {
@@ -62,13 +79,7 @@ std::unique_ptr<Layer> make_qk_norm(const Attention::Options& options) {
 Attention::Attention(std::string name, const Options& options)
     : options_(with_head_size(options)),
       dropout_name_(std::move(name) + ".probabilities"),
-      qkv_({.hidden = options_.hidden,
-            .heads = options_.heads,
-            .key_value_heads = options_.key_value_heads,
-            .head_size = options_.head_size,
-            .bias = options_.bias || options_.qkv_bias,
-            .init_deviation = options_.init_deviation,
-            .adapters = options_.qkv_adapters}),
+      qkv_(make_projections(options_)),
       out_(make_out(options_)),
       qk_norm_(make_qk_norm(options_)) {
   if (options_.rotary_base > 0) {
@@ -79,12 +90,14 @@ Attention::Attention(std::string name, const Options& options)
     frequencies_ = frequencies(options_.rotary_scaling.original_length);
     long_frequencies_ = frequencies(options_.rotary_scaling.original_length + 1);
   }
-  qkv_index_ = sub_layers_.add("qkv", qkv_);
+  qkv_index_ = sub_layers_.add(options_.latent.enabled() ? "" : "qkv", *qkv_);
   out_index_ = sub_layers_.add("out", out_);
   if (qk_norm_) qk_norm_index_ = sub_layers_.add("", *qk_norm_);
 }
 
-HeadRange Attention::heads_of(const Context& context) const { return qkv_.heads_of(split_axis(context)); }
+HeadRange Attention::heads_of(const Context& context) const {
+  return head_range(options_.heads, options_.key_value_heads, split_axis(context));
+}
 
 // With more context ranks than key/value heads, neighbours have the same one.
 HeadRange Attention::core_heads_of(const Context& context) const {
@@ -127,12 +140,12 @@ void Attention::forward(Context& context, Weights weights, ConstTensorView x, Te
   if (!own_tokens_axis(context)) rotate(context, qkv, false);
   Saved* keeper = context.recompute_attention ? nullptr : &saved;
   const Core core = run_core(context, qkv, keeper, keeper);
-  out_.forward(context, sub_layers_.of(out_index_, weights), core.out_of_own_tokens(), y, saved.child(out_index_));
+  out_.forward(context, sub_layers_.of(out_index_, weights), core.projected(), y, saved.child(out_index_));
 }
 
 void Attention::make_qkv(Context& context, Weights weights, ConstTensorView x, TensorView qkv, Saved& saved) const {
   const TensorView projected = qk_norm_ ? saved.keep(context.arena, kProjected, qkv.dtype, qkv.shape) : qkv;
-  qkv_.forward(context, sub_layers_.of(qkv_index_, weights), x, projected, saved.child(qkv_index_));
+  qkv_->forward(context, sub_layers_.of(qkv_index_, weights), x, projected, saved.child(qkv_index_));
   if (qk_norm_)
     qk_norm_->forward(context, sub_layers_.of(qk_norm_index_, weights), projected, qkv, saved.child(qk_norm_index_));
 }
@@ -144,10 +157,10 @@ std::array<Heads, 3> Attention::segments_of_qkv(const Context& context) const {
 }
 
 void Attention::through_qkv(const BackwardPass& pass, ConstTensorView dqkv, TensorView dx) const {
-  if (!qk_norm_) return pass.through(qkv_, sub_layers_, qkv_index_, dqkv, dx);
+  if (!qk_norm_) return pass.through(*qkv_, sub_layers_, qkv_index_, dqkv, dx);
   const IntermediateGradient dprojected(pass, kDprojected, dqkv.dtype, dqkv.shape);
   pass.through(*qk_norm_, sub_layers_, qk_norm_index_, dqkv, dprojected);
-  pass.through(qkv_, sub_layers_, qkv_index_, dprojected, dx);
+  pass.through(*qkv_, sub_layers_, qkv_index_, dprojected, dx);
 }
 
 Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out,
@@ -155,17 +168,25 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
   const HeadRange heads = core_heads_of(context);
   const int64_t batch = qkv.shape[0], sequence = qkv.shape[1], width = heads.count * head_size();
   const std::optional<comm::RankAxis> ranks = exchange_axis(context);
-  // Nobody reads the core's own result after the exchange but the core's backward, as its statistics.
-  Saved* const keeper_of_core = ranks ? keeper_of_statistics : keeper_of_out;
+  // Nobody reads the core's own result after it is exchanged or narrowed but the core's backward, as its statistics.
+  Saved* const keeper_of_core = ranks || narrow_values() ? keeper_of_statistics : keeper_of_out;
   Core core{{context.arena, keeper_of_core, kOut, qkv.dtype, {batch, sequence, width}},
             {context.arena, keeper_of_statistics, kLogSumExp, statistics_dtype(qkv.dtype), {batch, heads.count, sequence}},
+            std::nullopt,
             std::nullopt};
   run_core_forward(context, {qkv, core.out, core.log_sum_exp});
-  if (!ranks) return core;
-  core.own_out.emplace(context.arena, keeper_of_out, kOwnOut, qkv.dtype,
-                       Shape{batch, sequence / ranks->size(), width * ranks->size()});
-  const Heads results{heads_of(context).count, head_size()};
-  HeadExchange(context, *ranks, {&results, 1}).to_tokens(core.out, *core.own_out);
+  const int64_t own_heads = heads_of(context).count, own_tokens = sequence / (ranks ? ranks->size() : 1);
+  if (ranks) {
+    core.own_out.emplace(context.arena, narrow_values() ? nullptr : keeper_of_out, kOwnOut, qkv.dtype,
+                         Shape{batch, own_tokens, own_heads * head_size()});
+    const Heads results{own_heads, head_size()};
+    HeadExchange(context, *ranks, {&results, 1}).to_tokens(core.out, *core.own_out);
+  }
+  if (!narrow_values()) return core;
+  const TensorView wide = core.projected();
+  core.values.emplace(context.arena, keeper_of_out, kValues, qkv.dtype, Shape{batch, own_tokens, own_heads * value_size()});
+  copy_heads(context, wide, *core.values, own_heads);
+  core.own_out.reset();
   return core;
 }
 
@@ -184,7 +205,7 @@ void Attention::run_core_forward(Context& context, const OwnTensors& own) const 
 // Keeps the result, which the output projection's weight gradient reads; nothing reads log_sum_exp after this pass.
 Attention::Core Attention::core_again(const BackwardPass& pass) const {
   Core core = run_core(pass.context(), pass.saved()[kQkv], pass.keeper(), nullptr);
-  out_.renew_input(core.out_of_own_tokens(), pass.saved().child(out_index_));
+  out_.renew_input(core.projected(), pass.saved().child(out_index_));
   return core;
 }
 
@@ -200,8 +221,8 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
     std::optional<Core> again;
     if (context.recompute_attention) again = core_again(pass);
     ScopedTensor dout(context.arena, dy.dtype, {own_dqkv[0], own_dqkv[1], heads_of(context).count * head_size()});
-    pass.through(out_, sub_layers_, out_index_, dy, dout);
-    pass.done_with(kOwnOut);
+    gradient_of_core(pass, dy, dout);
+    for (int slot : {kOwnOut, kValues}) pass.done_with(slot);
     const TensorView out = again ? again->out.view() : saved[kOut];
     ScopedTensor dout_of_core, dqkv_of_core;
     if (sequence) {
@@ -223,6 +244,16 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
     }
   }
   through_qkv(pass, *dqkv, dx);
+}
+
+// Makes the gradient of the core's results, of own tokens.
+void Attention::gradient_of_core(const BackwardPass& pass, ConstTensorView dy, TensorView dout) const {
+  if (!narrow_values()) return pass.through(out_, sub_layers_, out_index_, dy, dout);
+  Context& context = pass.context();
+  const int64_t heads = heads_of(context).count;
+  const ScopedTensor dvalues(context.arena, dout.dtype, {dout.shape[0], dout.shape[1], heads * value_size()});
+  pass.through(out_, sub_layers_, out_index_, dy, dvalues);
+  copy_heads(context, dvalues, dout, heads);
 }
 
 // `again`: the core's results if they were not kept.
@@ -316,7 +347,7 @@ void Attention::backward(Context& context, Weights weights, Gradients gradients,
 void Attention::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   out_.backward_weight(context, sub_layers_.of(out_index_, gradients), saved.child(out_index_));
   if (qk_norm_) qk_norm_->backward_weight(context, sub_layers_.of(qk_norm_index_, gradients), saved.child(qk_norm_index_));
-  qkv_.backward_weight(context, sub_layers_.of(qkv_index_, gradients), saved.child(qkv_index_));
+  qkv_->backward_weight(context, sub_layers_.of(qkv_index_, gradients), saved.child(qkv_index_));
 }
 
 }  // namespace trivet::model

@@ -19,6 +19,9 @@
 // (model/gathered_attention.h), or hand them on (model/ring_attention.h), and the layer keeps qkv, before rotary, and the
 // core's results of a rank's own tokens only. Or they do both (comm/rank_axis.h): neighbours exchange tokens for heads, and
 // then hand on keys and values of the tokens and heads that each has; S / c above is then what a run of neighbours shares.
+//
+// Multi-head latent attention has other projections (model/latent_qkv.h), each head its own key and value (G = N). The core
+// computes values that are narrower than a head as ones that end with zeros, which the output projection does not get.
 #pragma once
 
 #include <array>
@@ -28,6 +31,7 @@
 #include <vector>
 
 #include "model/head_exchange.h"
+#include "model/latent_qkv.h"
 #include "model/linear.h"
 #include "model/qkv_projection.h"
 #include "model/ring_attention.h"
@@ -50,15 +54,17 @@ class Attention : public Layer {
     double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
     int64_t rotated = 0;     // elements of a head; 0: all
     RotaryScaling rotary_scaling;
-    double query_growth = 0;     // multiplies queries by more at later positions (kernels/attention.h, Rotary); 0: not
-    int64_t query_step = 1;      // positions that have the same factor
-    double score_scale = 0;      // scales scores; 0: 1 / sqrt(D)
-    double soft_cap = 0;         // caps scores (kernels/attention.h); 0: none
-    bool qk_norm = false;        // queries and keys are normalized, head by head (model/qk_norm.h),
-    bool whole_norm = false;     // or all heads of a token together (model/projection_norm.h)
-    double norm_epsilon = 1e-5;  // for this norm
+    double query_growth = 0;      // multiplies queries by more at later positions (kernels/attention.h, Rotary); 0: not
+    int64_t query_step = 1;       // positions that have the same factor
+    double score_scale = 0;       // scales scores; 0: 1 / sqrt(D)
+    double soft_cap = 0;          // caps scores (kernels/attention.h); 0: none
+    bool qk_norm = false;         // queries and keys are normalized, head by head (model/qk_norm.h),
+    bool whole_norm = false;      // or all heads of a token together (model/projection_norm.h)
+    double norm_epsilon = 1e-5;   // for this norm
+    LatentAttention latent = {};  // queries, keys and values come from latents
     double init_deviation = 0.02, init_deviation_out = 0.02;
     Adapters::Options qkv_adapters = {}, out_adapters = {};
+    LatentAdapters latent_adapters = {};
   };
   // `name` is the layer's full name in the model: it identifies its random draws.
   Attention(std::string name, const Options& options);
@@ -73,13 +79,23 @@ class Attention : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
-  enum Slot { kQkv, kOut, kLogSumExp, kDqkv, kProjected, kDprojected, kOwnOut };  // the places of Saved that this layer uses
+  enum Slot {
+    kQkv,
+    kOut,
+    kLogSumExp,
+    kDqkv,
+    kProjected,
+    kDprojected,
+    kOwnOut,
+    kValues
+  };  // the places of Saved that this layer uses
 
   // The core's results.
   struct Core {
     Intermediate out, log_sum_exp;        // [B, S, N D], [B, N, S]
     std::optional<Intermediate> own_out;  // all heads of own tokens, if ranks exchange heads
-    TensorView out_of_own_tokens() const { return own_out ? own_out->view() : out.view(); }
+    std::optional<Intermediate> values;   // the same without zeros, if values are narrower than heads
+    TensorView projected() const { return values ? values->view() : own_out ? own_out->view() : out.view(); }
   };
   // Heads of the projections, and of the core.
   HeadRange heads_of(const Context& context) const;
@@ -90,6 +106,9 @@ class Attention : public Layer {
   Core core_again(const BackwardPass& pass) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   int64_t head_size() const { return options_.head_size; }
+  int64_t value_size() const { return options_.latent.value_size_of(head_size()); }
+  bool narrow_values() const { return value_size() < head_size(); }
+  void gradient_of_core(const BackwardPass& pass, ConstTensorView dy, TensorView dout) const;
   void make_qkv(Context& context, Weights weights, ConstTensorView x, TensorView qkv, Saved& saved) const;
   void through_qkv(const BackwardPass& pass, ConstTensorView dqkv, TensorView dx) const;
   std::array<Heads, 3> segments_of_qkv(const Context& context) const;
@@ -104,7 +123,7 @@ class Attention : public Layer {
   // Rotary frequencies, for sequences up to the original length of their scaling and longer ones; empty: no rotation.
   std::vector<double> frequencies_, long_frequencies_;
   std::string dropout_name_;
-  QkvProjection qkv_;
+  std::unique_ptr<Layer> qkv_;
   Linear out_;
   std::unique_ptr<Layer> qk_norm_;  // null: none
   SubLayers sub_layers_;

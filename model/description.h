@@ -9,6 +9,7 @@
 #include "core/enum_names.h"
 #include "kernels/experts.h"
 #include "kernels/preference_rule.h"
+#include "model/latent_attention.h"
 #include "model/rotary_scaling.h"
 
 namespace trivet::model {
@@ -92,7 +93,8 @@ struct Description {
   double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
   TokenDrop token_drop;             // in the blocks of a transformer
   Experts experts;
-  Lora lora;  // for linear layers in these blocks
+  LatentAttention latent_attention;  // in place of key_value_heads and rotary_share
+  Lora lora;                         // for linear layers in these blocks
   Objective objective = Objective::NextToken;
   bool isolated_documents = false;     // samples are several documents that do not see each other (SampleSpec::documents)
   kernels::PreferenceRule preference;  // Objective::Dpo

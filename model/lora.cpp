@@ -27,6 +27,23 @@ constexpr std::array<AdapterPlace, 7> kLlamaPlaces{{{"attention.qkv", "query", 0
                                                     {"mlp.gate_up", "up", 1, "mlp.up_proj"},
                                                     {"mlp.down", "", -1, "mlp.down_proj"}}};
 
+// Those of latent attention (model/latent_qkv.h), with a latent of queries and without.
+constexpr std::array<AdapterPlace, 8> kLatentPlaces{{{"attention.query_down", "", -1, "self_attn.q_a_proj"},
+                                                     {"attention.query_up", "", -1, "self_attn.q_b_proj"},
+                                                     {"attention.key_value_down", "", -1, "self_attn.kv_a_proj_with_mqa"},
+                                                     {"attention.key_value_up", "", -1, "self_attn.kv_b_proj"},
+                                                     {"attention.out", "", -1, "self_attn.o_proj"},
+                                                     {"mlp.gate_up", "gate", 0, "mlp.gate_proj"},
+                                                     {"mlp.gate_up", "up", 1, "mlp.up_proj"},
+                                                     {"mlp.down", "", -1, "mlp.down_proj"}}};
+constexpr std::array<AdapterPlace, 7> kPlacesWithoutQueryLatent{{{"attention.query", "", -1, "self_attn.q_proj"},
+                                                                 kLatentPlaces[2],
+                                                                 kLatentPlaces[3],
+                                                                 kLatentPlaces[4],
+                                                                 kLatentPlaces[5],
+                                                                 kLatentPlaces[6],
+                                                                 kLatentPlaces[7]}};
+
 std::string our_name(const AdapterPlace& place, int64_t block) {
   return fmt::format("blocks.{}.{}{}{}", block, place.linear, place.part.empty() ? "" : ".", place.part);
 }
@@ -53,13 +70,13 @@ class Target {
   bool names_experts(const Description& d) const {
     if (all_linear_) return false;
     for (int64_t block = 0; block < d.layers; ++block)
-      for (const AdapterPlace& place : adapter_places(d.type))
+      for (const AdapterPlace& place : adapter_places(d))
         if (is_of_experts(d, place, block) && names(d, place, block)) return true;
     return false;
   }
   bool fits_any(const Description& d) const {
     for (int64_t block = 0; block < d.layers; ++block)
-      for (const AdapterPlace& place : adapter_places(d.type))
+      for (const AdapterPlace& place : adapter_places(d))
         if (fits(d, place, block)) return true;
     return false;
   }
@@ -71,14 +88,14 @@ class Target {
 
 Problem no_place(const Description& d, const std::string& target) {
   std::string names;
-  for (const AdapterPlace& place : adapter_places(d.type))
+  for (const AdapterPlace& place : adapter_places(d))
     names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", our_name(place, 0).substr(std::string("blocks.0.").size()),
                          place.theirs);
-  return {"lora.targets",
-          fmt::format("\"{}\" is the name of no linear layer of a block; use a regular expression for the end of such a name, "
-                      "or for a whole name such as {} ({}): {}; or \"all-linear\"",
-                      printable(target), our_name(adapter_places(d.type)[0], 0),
-                      their_name(d.type, adapter_places(d.type)[0], 0), names)};
+  return {
+      "lora.targets",
+      fmt::format("\"{}\" is the name of no linear layer of a block; use a regular expression for the end of such a name, "
+                  "or for a whole name such as {} ({}): {}; or \"all-linear\"",
+                  printable(target), our_name(adapter_places(d)[0], 0), their_name(d.type, adapter_places(d)[0], 0), names)};
 }
 
 std::optional<Problem> find_target_problem(const Description& d, const std::string& target) {
@@ -99,10 +116,13 @@ std::optional<Problem> find_target_problem(const Description& d, const std::stri
 
 }  // namespace
 
-std::span<const AdapterPlace> adapter_places(Type type) {
-  switch (type) {
+std::span<const AdapterPlace> adapter_places(const Description& d) {
+  switch (d.type) {
     case Type::Gpt: return kGptPlaces;
-    case Type::Llama: return kLlamaPlaces;
+    case Type::Llama:
+      if (!d.latent_attention.enabled()) return kLlamaPlaces;
+      if (d.latent_attention.query_rank > 0) return kLatentPlaces;
+      return kPlacesWithoutQueryLatent;
     case Type::Sequential: return {};
   }
   return {};
@@ -116,7 +136,7 @@ AdaptedPlaces adapted_places(const Description& d) {
   try {
     const std::vector<Target> targets(d.lora.targets.begin(), d.lora.targets.end());
     for (int64_t block = 0; block < d.layers; ++block)
-      for (const AdapterPlace& place : adapter_places(d.type))
+      for (const AdapterPlace& place : adapter_places(d))
         if (std::ranges::any_of(targets, [&](const Target& target) { return target.fits(d, place, block); }))
           places[static_cast<size_t>(block)].push_back(&place);
   } catch (const std::invalid_argument& error) {

@@ -32,7 +32,7 @@ struct AdapterPlace {
 };
 
 // All places of a block; none for a family without adapters.
-std::span<const AdapterPlace> adapter_places(Type type);
+std::span<const AdapterPlace> adapter_places(const Description& description);
 
 // The places with adapters of every block, in the order of adapter_places.
 using AdaptedPlaces = std::vector<std::vector<const AdapterPlace*>>;

@@ -41,7 +41,7 @@ HeadRange head_range(int64_t heads, int64_t key_value_heads, const comm::RankAxi
 void QkvProjection::make_weight_gradients(Context& context, Gradients gradients, ConstTensorView x, ConstTensorView dy,
                                           const Saved& saved) const {
   const comm::RankAxis* axis = split_axis(context);
-  const HeadRange heads = heads_of(axis);
+  const HeadRange heads = head_range(options_.heads, options_.key_value_heads, axis);
   if (!heads.key_value_shared) return Linear::make_weight_gradients(context, gradients, x, dy, saved);
   const int64_t head_size = options_.head_size;
   std::array<TensorView, 2> rows;  // key and value rows of the weight and of the bias

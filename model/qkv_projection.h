@@ -34,8 +34,6 @@ class QkvProjection : public Linear {
   };
   explicit QkvProjection(const Options& options);
 
-  HeadRange heads_of(const comm::RankAxis* axis) const { return head_range(options_.heads, options_.key_value_heads, axis); }
-
  private:
   void make_weight_gradients(Context&, Gradients, ConstTensorView x, ConstTensorView dy, const Saved&) const override;
   void sum_over_holders(Context&, const comm::RankAxis&, const HeadRange&, TensorView rows) const;

@@ -19,6 +19,7 @@ namespace {
 
 // The elements of a head that are rotated.
 int64_t rotated_elements(const Description& d) {
+  if (d.latent_attention.enabled()) return d.latent_attention.rotary_size;
   return static_cast<int64_t>(d.rotary_share * static_cast<double>(d.head_size));
 }
 
@@ -74,6 +75,7 @@ TransformerBlock::Options block_options(const Description& d, int64_t layer) {
                         .qk_norm = qk_norm && d.qk_norm_over == QkNormSpan::Head,
                         .whole_norm = qk_norm && d.qk_norm_over == QkNormSpan::Projection,
                         .norm_epsilon = d.norm_epsilon,
+                        .latent = d.latent_attention,
                         .init_deviation = d.initializer_range,
                         .init_deviation_out = out_deviation},
           .mlp = {.hidden = d.hidden_size,
@@ -97,6 +99,11 @@ TransformerBlock::Options with_adapters(TransformerBlock::Options block, const D
                                         int64_t layer) {
   block.attention.qkv_adapters = adapters_of(d, places, layer, "attention.qkv");
   block.attention.out_adapters = adapters_of(d, places, layer, "attention.out");
+  block.attention.latent_adapters = {.query = adapters_of(d, places, layer, "attention.query"),
+                                     .query_down = adapters_of(d, places, layer, "attention.query_down"),
+                                     .query_up = adapters_of(d, places, layer, "attention.query_up"),
+                                     .key_value_down = adapters_of(d, places, layer, "attention.key_value_down"),
+                                     .key_value_up = adapters_of(d, places, layer, "attention.key_value_up")};
   block.mlp.up_adapters = adapters_of(d, places, layer, d.type == Type::Gpt ? "mlp.up" : "mlp.gate_up");
   block.mlp.down_adapters = adapters_of(d, places, layer, "mlp.down");
   return block;
@@ -141,7 +148,8 @@ double flops_of_sample(const Model& model, const Description& d) {
   double seen = 0;  // in all layers
   for (int64_t layer = 0; layer < d.layers; ++layer)
     seen += has_window(d, layer) ? window - window * window / (2 * sequence) : sequence / 2;
-  const double attention = 12.0 * static_cast<double>(d.heads * d.head_size) * seen;  // per token
+  const int64_t of_head = d.head_size + d.latent_attention.value_size_of(d.head_size);
+  const double attention = 6.0 * static_cast<double>(d.heads * of_head) * seen;  // per token
   return (products + attention) * static_cast<double>(d.sequence_length * model.sample.rows());
 }
 
@@ -233,13 +241,41 @@ std::optional<Problem> find_rotary_problem(const Description& d) {
                     "share that gives an even number",
                     d.rotary_share, d.head_size, rotated_elements(d))};
   }
-  if (d.head_size % 2 == 0) return {};
+  if (d.latent_attention.enabled() || d.head_size % 2 == 0) return {};
   if (d.head_size * d.heads != d.hidden_size)
     return Problem{"head_size",
                    fmt::format("{} is odd, but rotary positions rotate elements in pairs; use an even number", d.head_size)};
   return Problem{"heads", fmt::format("{} heads with model.hidden_size {} have the odd size {}, but rotary positions rotate "
                                       "elements in pairs; make hidden_size / heads even",
                                       d.heads, d.hidden_size, d.head_size)};
+}
+
+// The first key beside latents that only other attention has.
+std::optional<Problem> find_key_beside_latents(const Description& d) {
+  const std::pair<const char*, bool> keys[] = {{"qkv_bias", d.qkv_bias},
+                                               {"qk_norm", d.qk_norm},
+                                               {"rotary_share", d.rotary_share != 1},
+                                               {"key_value_heads", d.key_value_heads != d.heads}};
+  for (const auto& [key, given] : keys)
+    if (given) return Problem{key, "is not accepted with model.latent_attention; leave it out"};
+  return {};
+}
+
+std::optional<Problem> find_latent_problem(const Description& d) {
+  const LatentAttention& latent = d.latent_attention;
+  if (!latent.enabled()) return {};
+  if (const auto problem = find_key_beside_latents(d)) return problem;
+  if (latent.rotary_size < 2 || latent.rotary_size % 2 != 0 || latent.rotary_size >= d.head_size)
+    return Problem{
+        "latent_attention.rotary_size",
+        fmt::format("{} is not accepted with heads of {} elements (model.head_size); use an even number of at least 2 "
+                    "that leaves some of them",
+                    latent.rotary_size, d.head_size)};
+  if (latent.value_size > d.head_size)
+    return Problem{"latent_attention.value_size",
+                   fmt::format("{} is more than the {} elements of a head (model.head_size); use at most that many",
+                               latent.value_size, d.head_size)};
+  return {};
 }
 
 std::optional<Problem> find_llama_problem(const Description& d) {
@@ -252,6 +288,7 @@ std::optional<Problem> find_llama_problem(const Description& d) {
                    fmt::format("{} is not accepted with model.no_rotary_every {}: queries are scaled where they are rotated; "
                                "make one of them 0",
                                d.query_temperature, d.no_rotary_every)};
+  if (const auto problem = find_latent_problem(d)) return problem;
   if (const auto problem = find_rotary_problem(d)) return problem;
   if (const auto problem = find_experts_problem(d)) return problem;
   return find_scaling_problem(d);
@@ -314,10 +351,11 @@ constexpr auto keys_with(Own... own) {
                                           "dropout", "tied_embedding", "norm_epsilon", "initializer_range", "lora", own...});
 }
 constexpr auto kGptKeys = keys_with("bias");
-constexpr auto kLlamaKeys = keys_with(
-    "qkv_bias", "out_bias", "qk_norm", "qk_norm_over", "query_temperature", "query_temperature_length", "query_scale_size",
-    "attention_soft_cap", "logits_soft_cap", "logits_scaling", "pre_norm", "post_norm", "embedding_scale", "residual_scale",
-    "gate_activation", "rotary_base", "window_rotary_base", "rotary_share", "no_rotary_every", "rotary_scaling", "experts");
+constexpr auto kLlamaKeys =
+    keys_with("qkv_bias", "out_bias", "qk_norm", "qk_norm_over", "query_temperature", "query_temperature_length",
+              "query_scale_size", "attention_soft_cap", "logits_soft_cap", "logits_scaling", "pre_norm", "post_norm",
+              "embedding_scale", "residual_scale", "gate_activation", "rotary_base", "window_rotary_base", "rotary_share",
+              "no_rotary_every", "rotary_scaling", "experts", "latent_attention");
 
 }  // namespace
 

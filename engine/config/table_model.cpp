@@ -230,6 +230,30 @@ std::string get_dense_blocks(const Config& config) {
   return fmt::format("[{}]", fmt::join(config.model.experts.dense_blocks, ", "));
 }
 
+void add_latent_attention_keys(KeyTable& table) {
+  using model::LatentAttention;
+  Section<LatentAttention> latent(table, "model.latent_attention",
+                                  [](Config& c) -> LatentAttention& { return c.model.latent_attention; });
+  latent.own();
+  KeyRefiner rank = latent.key("key_value_rank", &LatentAttention::key_value_rank,
+                               "width of the vector that a token's keys and values come from (docs/models.md); 0: they come "
+                               "from the token itself");
+  rank.between(0, kLargestWidth).selects();
+  limit_to_its_families(rank, "latent_attention");
+  const auto key = [&](const std::string& name, auto member, const std::string& meaning) {
+    return latent.key(name, member, meaning)
+        .active_when("model.latent_attention.key_value_rank is more than 0",
+                     [](const Config& c) { return c.model.latent_attention.enabled(); });
+  };
+  key("query_rank", &LatentAttention::query_rank, "the same for queries; 0: they come from the token itself")
+      .between(0, kLargestWidth);
+  key("rotary_size", &LatentAttention::rotary_size,
+      "elements of a head that rotate; those of its key are the same for all heads")
+      .between(0, 1 << 12);
+  key("value_size", &LatentAttention::value_size, "width of the values of a head; 0: model.head_size").between(0, 1 << 12);
+  key("norm_epsilon", &LatentAttention::norm_epsilon, "added to the variance in the norms of these vectors").more_than(0);
+}
+
 void add_experts_keys(KeyTable& table) {
   using kernels::ExpertRule;
   using model::Experts;
@@ -412,6 +436,7 @@ void add_model_keys(KeyTable& table) {
                                      set_network, get_network),
                         "network");
   add_rotary_scaling_keys(table);
+  add_latent_attention_keys(table);
   add_experts_keys(table);
   add_lora_keys(table);
 }

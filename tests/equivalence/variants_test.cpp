@@ -82,6 +82,42 @@ TEST_P(OptimizerOnTensorRanks, GivesTheBitsOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(Types, OptimizerOnTensorRanks, testing::ValuesIn(test::optimizer_types_of_tensor_ranks()),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
+constexpr ScheduleKind kHalves = ScheduleKind::ZeroBubbleH1;
+
+// A layout for options of models.
+struct Divided {
+  int tensor = 1, pipeline = 1, context = 1, data = 1, stage = 0;
+  Recompute recompute = Recompute::None;
+  ContextKind kind = ContextKind::Ulysses;
+  ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
+  bool sequence_parallel = false;
+};
+
+// The options change something, and layouts do not.
+void expect_bits_of_one_rank(Config config, const std::vector<Divided>& layouts) {
+  config.parallel.context_grain = 4;
+  Config without = layout_config();
+  without.parallel.context_grain = 4;
+  without.bf16.enabled = config.bf16.enabled;
+  const Trace one = run({.ranks = 1, .config = config});
+  EXPECT_NE(difference(one, run({.ranks = 1, .config = without})), "");
+  for (const Divided& layout : layouts) {
+    Config divided = config;
+    divided.parallel.tensor = layout.tensor;
+    divided.parallel.pipeline = layout.pipeline;
+    divided.parallel.context = layout.context;
+    divided.parallel.context_kind = layout.kind;
+    divided.parallel.sequence_parallel = layout.sequence_parallel;
+    divided.zero.stage = layout.stage;
+    divided.recompute = layout.recompute;
+    divided.pipeline.schedule = layout.schedule;
+    const int ranks = layout.tensor * layout.pipeline * layout.context * layout.data;
+    EXPECT_EQ(difference(one, run({.ranks = ranks, .config = divided})), "")
+        << fmt::format("tensor {}, pipeline {}, context {}, data {}, stage {}{}", layout.tensor, layout.pipeline,
+                       layout.context, layout.data, layout.stage, config.bf16.enabled ? ", bf16" : "");
+  }
+}
+
 // What descendants of Llama have that it has not, together.
 TEST(OptionsOfLlama, GiveTheBitsOfOneRankInLayoutMode) {
   Config config = layout_config();
@@ -96,19 +132,10 @@ TEST(OptionsOfLlama, GiveTheBitsOfOneRankInLayoutMode) {
   config.model.embedding_scale = 5;
   config.model.gate_activation = model::GateActivation::Gelu;
   config.model.post_norm = true;
-  const Trace plain = run({.ranks = 1, .config = layout_config()});
   for (const bool bf16 : {false, true}) {
     config.bf16.enabled = bf16;
-    const Trace one = run({.ranks = 1, .config = config});
-    EXPECT_NE(difference(one, plain), "");
-    for (const auto& [tensor, pipeline, data, stage] : {std::array{2, 1, 1, 0}, {1, 2, 2, 3}, {2, 2, 2, 1}}) {
-      Config divided = config;
-      divided.parallel.tensor = tensor;
-      divided.parallel.pipeline = pipeline;
-      divided.zero.stage = stage;
-      EXPECT_EQ(difference(one, run({.ranks = tensor * pipeline * data, .config = divided})), "")
-          << "tensor " << tensor << ", pipeline " << pipeline << ", data " << data << ", stage " << stage;
-    }
+    expect_bits_of_one_rank(
+        config, {{.tensor = 2}, {.pipeline = 2, .data = 2, .stage = 3}, {.tensor = 2, .pipeline = 2, .data = 2, .stage = 1}});
   }
 }
 
@@ -123,28 +150,17 @@ TEST(OptionsOfLlama, WithLimitsAndLongRotationGiveTheBitsOfOneRankInLayoutMode) 
   config.model.post_norm = true;
   config.model.rotary_scaling = {
       .type = model::RotaryScalingType::Yarn, .factor = 4, .high_frequency_factor = 32, .original_length = 64};
-  const Trace plain = run({.ranks = 1, .config = layout_config()});
   for (const bool bf16 : {false, true}) {
     config.bf16.enabled = bf16;
-    const Trace one = run({.ranks = 1, .config = config});
-    EXPECT_NE(difference(one, plain), "");
-    for (const auto& [tensor, pipeline, data, stage] : {std::array{2, 1, 1, 0}, {1, 2, 2, 3}, {2, 2, 2, 1}}) {
-      Config divided = config;
-      divided.parallel.tensor = tensor;
-      divided.parallel.pipeline = pipeline;
-      divided.zero.stage = stage;
-      divided.recompute = tensor == 2 ? Recompute::Selective : Recompute::Full;
-      EXPECT_EQ(difference(one, run({.ranks = tensor * pipeline * data, .config = divided})), "")
-          << "tensor " << tensor << ", pipeline " << pipeline << ", data " << data << ", stage " << stage;
-    }
+    expect_bits_of_one_rank(config, {{.tensor = 2, .recompute = Recompute::Selective},
+                                     {.pipeline = 2, .data = 2, .stage = 3, .recompute = Recompute::Full},
+                                     {.tensor = 2, .pipeline = 2, .data = 2, .stage = 1, .recompute = Recompute::Selective}});
   }
 }
 
 // Those of SmolLM3, Seed-OSS, Granite, OLMo 2 and 3, EXAONE 4 and Ministral 3. Queries are scaled only where all layers rotate.
 TEST(OptionsOfLlama, OfLaterModelsGiveTheBitsOfOneRankInLayoutMode) {
   Config config = layout_config();
-  config.parallel.context_grain = 2;
-  const Trace plain = run({.ranks = 1, .config = config});
   config.model.out_bias = true;
   config.model.qk_norm = true;
   config.model.qk_norm_over = model::QkNormSpan::Projection;
@@ -153,31 +169,33 @@ TEST(OptionsOfLlama, OfLaterModelsGiveTheBitsOfOneRankInLayoutMode) {
   config.model.residual_scale = 0.3;
   config.model.logits_scaling = 3;
   config.model.query_temperature_length = 3;
-  struct Divided {
-    int tensor, pipeline, context, data, stage;
-    ContextKind kind = ContextKind::Ulysses;
-  };
   for (const auto& [bf16, scaled] : {std::pair{false, false}, {true, false}, {false, true}}) {
     config.bf16.enabled = bf16;
     config.model.query_temperature = scaled ? 0.4 : 0;
     config.model.no_rotary_every = scaled ? 0 : 2;
-    const Trace one = run({.ranks = 1, .config = config});
-    EXPECT_NE(difference(one, plain), "");
-    for (const Divided& layout : {Divided{2, 1, 1, 1, 0}, Divided{2, 2, 1, 2, 1}, Divided{1, 1, 2, 2, 3},
-                                  Divided{2, 1, 2, 1, 2, ContextKind::Gather}}) {
-      Config divided = config;
-      divided.parallel.tensor = layout.tensor;
-      divided.parallel.pipeline = layout.pipeline;
-      divided.parallel.context = layout.context;
-      divided.parallel.context_kind = layout.kind;
-      divided.zero.stage = layout.stage;
-      divided.recompute = layout.tensor == 2 ? Recompute::Selective : Recompute::Full;
-      if (layout.pipeline == 2) divided.pipeline.schedule = ScheduleKind::ZeroBubbleH1;
-      const int ranks = layout.tensor * layout.pipeline * layout.context * layout.data;
-      EXPECT_EQ(difference(one, run({.ranks = ranks, .config = divided})), "")
-          << fmt::format("tensor {}, pipeline {}, context {}, data {}, stage {}{}{}", layout.tensor, layout.pipeline,
-                         layout.context, layout.data, layout.stage, bf16 ? ", bf16" : "", scaled ? ", scaled queries" : "");
-    }
+    expect_bits_of_one_rank(
+        config, {{.tensor = 2, .recompute = Recompute::Selective},
+                 {.tensor = 2, .pipeline = 2, .data = 2, .stage = 1, .recompute = Recompute::Selective, .schedule = kHalves},
+                 {.context = 2, .data = 2, .stage = 3, .recompute = Recompute::Full},
+                 {.tensor = 2, .context = 2, .stage = 2, .recompute = Recompute::Selective, .kind = ContextKind::Gather}});
+  }
+}
+
+// Multi-head latent attention, with and without a latent of queries.
+TEST(OptionsOfLlama, LatentsGiveTheBitsOfOneRankInLayoutMode) {
+  Config config = layout_config();
+  config.model.heads = config.model.key_value_heads = 8;
+  config.model.head_size = 6;
+  config.model.latent_attention = {.query_rank = 10, .key_value_rank = 7, .rotary_size = 2, .value_size = 5};
+  for (const bool bf16 : {false, true}) {
+    config.bf16.enabled = bf16;
+    if (bf16) config.model.latent_attention.query_rank = config.model.latent_attention.value_size = 0;
+    expect_bits_of_one_rank(
+        config, {{.tensor = 4, .stage = 1, .recompute = Recompute::Selective},
+                 {.tensor = 2, .pipeline = 2, .data = 2, .stage = 2, .schedule = kHalves, .sequence_parallel = true},
+                 {.context = 2, .data = 2, .stage = 3, .recompute = Recompute::Full},
+                 {.tensor = 2, .context = 2, .recompute = Recompute::Selective},
+                 {.context = 4, .stage = 3, .kind = ContextKind::Gather}});
   }
 }
 

@@ -2,6 +2,8 @@
 // order with a step of 1e-3, so that truncation and rounding leave an error of about 1e-11.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "model/check_gradients.h"
 #include "model/dropped_tokens.h"
 #include "model/embedding.h"
@@ -116,6 +118,36 @@ TEST(Attention, GradientsMatchDifferencesWithANormOfWholeProjectionsABiasAndQuer
   EXPECT_EQ(attention.parameters()[3].shape, Shape{4 * 6});
   EXPECT_EQ(attention.parameters()[4].shape, Shape{2 * 6});
   expect_right(attention, {.input_shape = {2, 5, 12}});
+}
+
+TEST(Attention, GradientsMatchDifferencesWithLatents) {
+  Attention::Options options{
+      .hidden = 7,
+      .heads = 3,
+      .key_value_heads = 3,
+      .head_size = 6,
+      .bias = false,
+      .rotary_base = 100,
+      .rotated = 2,
+      .score_scale = 0.8,
+      .latent = {.query_rank = 5, .key_value_rank = 4, .rotary_size = 2, .value_size = 5, .norm_epsilon = 1e-3}};
+  const auto shapes = [](const Attention& attention) {
+    std::map<std::string, Shape> all;
+    for (const ParameterSpec& parameter : attention.parameters()) all[parameter.name] = parameter.shape;
+    return all;
+  };
+  EXPECT_EQ(shapes(Attention("a", options)), (std::map<std::string, Shape>{{"query_down.weight", {5, 7}},
+                                                                           {"query_norm.gain", {5}},
+                                                                           {"query_up.weight", {18, 5}},
+                                                                           {"key_value_down.weight", {4 + 2, 7}},
+                                                                           {"key_value_norm.gain", {4}},
+                                                                           {"key_value_up.weight", {3 * (4 + 5), 4}},
+                                                                           {"out.weight", {7, 15}}}));
+  expect_right(Attention("a", options), {.input_shape = {2, 5, 7}});
+  options.latent.query_rank = options.latent.value_size = 0;
+  EXPECT_EQ(shapes(Attention("a", options)).at("query.weight"), (Shape{18, 7}));
+  EXPECT_EQ(shapes(Attention("a", options)).at("out.weight"), (Shape{7, 18}));
+  expect_right(Attention("a", options), {.input_shape = {2, 5, 7}});
 }
 
 TEST(Mlp, GradientsMatchDifferences) {

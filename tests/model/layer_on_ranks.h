@@ -91,5 +91,13 @@ inline TransformerBlock::Options llama_block(double dropout, int64_t key_value_h
           .norm = NormKind::RmsNorm,
           .dropout = dropout};
 }
+// With latents of queries, keys and values, and values that are narrower than heads.
+inline TransformerBlock::Options latent_block(double dropout) {
+  TransformerBlock::Options options = llama_block(dropout, 8);
+  options.attention.head_size = 6;
+  options.attention.rotated = 2;
+  options.attention.latent = {.query_rank = 10, .key_value_rank = 7, .rotary_size = 2, .value_size = 5};
+  return options;
+}
 
 }  // namespace trivet::model

@@ -59,6 +59,23 @@ TEST(LoraTargets, AllLinearMeansEveryLinearLayerOfTheBlocks) {
   EXPECT_EQ(lora_in_words(description(Type::Llama, {"layers.0.mlp.up_proj"})), "rank 2 on 1 linear layer");
 }
 
+// Latent attention has other projections, under the names that they have in transformers.
+TEST(LoraTargets, NameTheProjectionsOfLatentAttention) {
+  Description d = description(Type::Llama, {"all-linear"});
+  d.head_size = 6;
+  d.latent_attention = {.query_rank = 3, .key_value_rank = 4, .rotary_size = 2};
+  EXPECT_EQ(lora_in_words(d), "rank 2 on 16 linear layers");
+  d.lora.targets = {"layers.0.self_attn.q_b_proj", "blocks.1.attention.key_value_down"};
+  EXPECT_THAT(trained(d),
+              UnorderedElementsAre("blocks.0.attention.query_up.lora_a", "blocks.0.attention.query_up.lora_b",
+                                   "blocks.1.attention.key_value_down.lora_a", "blocks.1.attention.key_value_down.lora_b"));
+  d.lora.targets = {"q_proj"};
+  EXPECT_THAT(problem(d), HasSubstr("\"q_proj\" is the name of no linear layer"));
+  d.latent_attention.query_rank = 0;
+  EXPECT_THAT(trained(d), UnorderedElementsAre("blocks.0.attention.query.lora_a", "blocks.0.attention.query.lora_b",
+                                               "blocks.1.attention.query.lora_a", "blocks.1.attention.query.lora_b"));
+}
+
 TEST(LoraTargets, WithoutAdaptersEverythingIsTrained) {
   const Description d = description(Type::Gpt, {}, 0);
   const Model model = build(d);

@@ -24,6 +24,7 @@ TEST_P(SequenceParallel, LayersAreAsOnOneRank) {
   after.pre_norm = false;
   after.residual_scale = 0.4;
   expect_as_one_rank_in_parts(TransformerBlock("b", after), {.input_shape = {2, 8, 32}}, size());
+  expect_as_one_rank_in_parts(TransformerBlock("b", latent_block(0.3)), {.input_shape = {2, 8, 32}}, size());
   expect_as_one_rank_in_parts(Embedding("e", {.vocabulary = 61, .hidden = 6, .positions = 9, .dropout = 0.3}),
                               {.input_shape = {3, 8}, .vocabulary = 61}, size());
   expect_as_one_rank_in_parts(

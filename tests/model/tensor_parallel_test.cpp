@@ -70,6 +70,11 @@ TEST_P(TensorParallel, NormsOfWholeProjectionsAndNormsAfterOnlyAreAsOnOneRank) {
   }
 }
 
+// Each rank has its heads' part of the gradient of the rotary key that all heads share.
+TEST_P(TensorParallel, LatentAttentionIsAsOnOneRank) {
+  expect_as_one_rank(TransformerBlock("b", latent_block(0.3)), {.input_shape = {2, 5, 32}}, size());
+}
+
 TEST_P(TensorParallel, ABlockWithSecondNormsAndGegluIsAsOnOneRank) {
   TransformerBlock::Options options = llama_block(0.3, 4);
   options.mlp.activation = Activation::GeGlu;
