@@ -16,20 +16,17 @@ namespace {
 struct Lack {
   std::string_view model_type, what;
 };
-constexpr const char* kLatentAttention =
-    "its attention has latent queries and keys (MLA), which are not computed in this version";
-constexpr std::array<Lack, 3> kLacking{{{"deepseek_v2", kLatentAttention},
-                                        {"deepseek_v3", kLatentAttention},
-                                        {"gpt_oss",
+constexpr std::array<Lack, 1> kLacking{{{"gpt_oss",
                                          "its attention has sinks, and its experts have biases and a SwiGLU with limits, which "
                                          "are not computed in this version"}}};
 
 }  // namespace
 
 std::span<const Architecture> architectures() {
-  static const Architecture all[] = {gpt2(),     llama(),   mistral(),   qwen2(),     qwen3(), phi3(),     gemma2(),
-                                     gemma3(),   mixtral(), qwen3_moe(), qwen2_moe(), dots1(), glm4_moe(), smollm3(),
-                                     seed_oss(), granite(), olmo2(),     olmo3(),     olmoe(), exaone4(),  ministral3()};
+  static const Architecture all[] = {gpt2(),     llama(),       mistral(),     qwen2(),         qwen3(),     phi3(),
+                                     gemma2(),   gemma3(),      mixtral(),     qwen3_moe(),     qwen2_moe(), dots1(),
+                                     glm4_moe(), deepseek_v2(), deepseek_v3(), glm4_moe_lite(), smollm3(),   seed_oss(),
+                                     granite(),  olmo2(),       olmo3(),       olmoe(),         exaone4(),   ministral3()};
   return all;
 }
 

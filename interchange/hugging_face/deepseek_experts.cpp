@@ -36,13 +36,15 @@ void read_deepseek_experts(ConfigFile& file, const DeepSeekDefaults& defaults, O
                       {"per_token", file.size("num_experts_per_tok", unless_zero(defaults.chosen))},
                       {"feed_forward_size", width},
                       {"shared_feed_forward_size", shared * width},
-                      {"score", "sigmoid"},
+                      {"score", defaults.biased ? "sigmoid" : "softmax"},
                       {"normalize", file.flag("norm_topk_prob", defaults.normalize)},
-                      {"scale", file.number("routed_scaling_factor", 1.0)},
-                      {"groups", file.size("n_group", 1)},
-                      {"groups_per_token", file.size("topk_group", 1)},
-                      {"correction_bias", true},
-                      {"bias_update_rate", 0.0}};
+                      {"scale", file.number("routed_scaling_factor", defaults.scale)},
+                      {"groups", file.size("n_group", defaults.groups)},
+                      {"groups_per_token", file.size("topk_group", defaults.groups_per_token)}};
+  if (defaults.biased) {
+    model["experts"]["correction_bias"] = true;
+    model["experts"]["bias_update_rate"] = 0.0;
+  }
   const int64_t dense = file.count("first_k_dense_replace", defaults.dense), layers = model["layers"].get<int64_t>();
   file.require(dense < layers, "first_k_dense_replace",
                fmt::format("use less than num_hidden_layers {}: at least one layer must have experts", layers));
@@ -50,8 +52,11 @@ void read_deepseek_experts(ConfigFile& file, const DeepSeekDefaults& defaults, O
   file.ignore({"output_router_logits"});  // the class has no loss of routers
 }
 
-std::string deepseek_experts_obstacle(const model::Description& d) {
-  const RouterFeatures features{.shared = true, .correction_bias = true, .score = kernels::ExpertScore::Sigmoid, .rule = true};
+std::string deepseek_experts_obstacle(const model::Description& d, bool biased) {
+  const RouterFeatures features{.shared = true,
+                                .correction_bias = biased,
+                                .score = biased ? kernels::ExpertScore::Sigmoid : kernels::ExpertScore::Softmax,
+                                .rule = true};
   if (std::string obstacle = experts_obstacle(d, features); !obstacle.empty()) return obstacle;
   const model::Experts& experts = d.experts;
   if (experts.shared_feed_forward_size % experts.feed_forward_size != 0)
@@ -83,6 +88,18 @@ checkpoint::MappedSource::Table deepseek_weights(const model::Description& d) {
 
 checkpoint::MappedSource::Table fused_deepseek_weights(const model::Description& d) {
   return weights_with_fused_experts(d, kSharedExperts);
+}
+
+// Only a layer that predicts a further token joins its input with the embedding of the token before: by eh_proj.
+std::string why_further_layer_is_left_out(const foreign::TensorFiles& files, const model::Description& d,
+                                          const std::string& name) {
+  const std::string layer = fmt::format("model.layers.{}.", d.layers);
+  return name.starts_with(layer) && files.find(layer + "eh_proj.weight")
+             ? fmt::format(
+                   "they predict a further token (layer {}, num_nextn_predict_layers), which Trivet does not train; "
+                   "an exported model lacks them",
+                   d.layers)
+             : "";
 }
 
 }  // namespace trivet::hugging_face

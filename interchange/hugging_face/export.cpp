@@ -80,20 +80,23 @@ const Architecture& choose_architecture(const model::Description& description, c
 
 // The tables of weights say which rows of theirs make a tensor of ours. This says which rows of ours make a tensor of theirs.
 MappedSource::Table inverted(const MappedSource::Table& table, const LoadedStep& ours) {
-  MappedSource::Table inverse;
+  std::map<std::string, std::map<int64_t, TheirRows>> by_row;  // [tensor of theirs][its row] rows of ours from there on
   for (const auto& [name, all] : table) {
     const checkpoint::TensorInfo* const stored = ours.find(name);
     int64_t first = 0;
     for (const TheirRows& rows : all) {
       if (rows.transposed) {  // the whole tensor
-        inverse[rows.tensor] = {{.tensor = name, .transposed = true, .plus = -rows.plus}};
+        by_row[rows.tensor][0] = {.tensor = name, .transposed = true, .plus = -rows.plus};
         continue;
       }
       const int64_t count = rows.count > 0 || !stored ? rows.count : stored->shape[0] - first;
-      inverse[rows.tensor] = {{.tensor = name, .first = first, .count = count, .plus = -rows.plus}};
+      by_row[rows.tensor][rows.first] = {.tensor = name, .first = first, .count = count, .plus = -rows.plus};
       first += count;
     }
   }
+  MappedSource::Table inverse;
+  for (auto& [name, all] : by_row)
+    for (auto& [row, rows] : all) inverse[name].push_back(std::move(rows));
   return inverse;
 }
 

@@ -1,7 +1,5 @@
 // GLM 4.5 and 4.6: the experts of DeepSeek-V3, and attention that rotates a part of each head, and may have biases and norms of
 // queries and keys. The published files have one more layer, which predicts a further token and is left out here.
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "interchange/hugging_face/deepseek_experts.h"
@@ -43,17 +41,6 @@ void write_glm4_moe(const model::Description& d, OrderedJson& json) {
   json["num_nextn_predict_layers"] = 0;
 }
 
-// Only a layer that predicts a further token joins its input with the embedding of the token before: by eh_proj.
-std::string further_layer(const foreign::TensorFiles& files, const model::Description& d, const std::string& name) {
-  const std::string layer = fmt::format("model.layers.{}.", d.layers);
-  return name.starts_with(layer) && files.find(layer + "eh_proj.weight")
-             ? fmt::format(
-                   "they predict a further token (layer {}, num_nextn_predict_layers), which Trivet does not train; "
-                   "an exported model lacks them",
-                   d.layers)
-             : "";
-}
-
 }  // namespace
 
 Architecture glm4_moe() {
@@ -65,7 +52,7 @@ Architecture glm4_moe() {
           .write = write_glm4_moe,
           .weights = deepseek_weights,
           .fused_weights = fused_deepseek_weights,
-          .why_left_out = further_layer};
+          .why_left_out = why_further_layer_is_left_out};
 }
 
 }  // namespace trivet::hugging_face

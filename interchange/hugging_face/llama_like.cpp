@@ -334,6 +334,8 @@ std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures
   if (d.attention_window > 0 && (d.full_attention_every > 0 || d.window_rotary_base > 0))
     return "its layers have different windows or rotary bases";
   if (d.experts.enabled() && !features.experts) return fmt::format("model.experts.count is {}", d.experts.count);
+  if (d.latent_attention.enabled() && !features.latent_attention)
+    return fmt::format("model.latent_attention.key_value_rank is {}", d.latent_attention.key_value_rank);
   if (d.attention_window > 0 && !features.window) return fmt::format("model.attention_window is {}", d.attention_window);
   if (d.rotary_share != 1 && !features.rotary_share) return fmt::format("model.rotary_share is {}", d.rotary_share);
   const bool longrope = d.rotary_scaling.type == model::RotaryScalingType::LongRope;
@@ -369,7 +371,7 @@ checkpoint::MappedSource::Table llama_like_weights(const model::Description& d) 
     const std::string ours = fmt::format("blocks.{}.", i), theirs = fmt::format("model.layers.{}.", i);
     table[ours + "norm1.gain"] = {{theirs + "input_layernorm.weight"}};
     for (const char* kind : {"weight", "bias"})
-      if (kind == std::string_view("weight") || d.qkv_bias)
+      if (!d.latent_attention.enabled() && (kind == std::string_view("weight") || d.qkv_bias))
         table[ours + "attention.qkv." + kind] = {{theirs + "self_attn.q_proj." + kind, 0, queries},
                                                  {theirs + "self_attn.k_proj." + kind, 0, keys},
                                                  {theirs + "self_attn.v_proj." + kind, 0, keys}};

@@ -33,6 +33,7 @@ struct LlamaFeatures {
   bool window = false, rotary_share = false;
   bool only_longrope = false;  // and no other rotary scaling
   bool experts = false;        // llama_with_experts.h; its own function says which
+  bool latent_attention = false;
 };
 
 // Reads the common keys and returns the section "model".

@@ -22,14 +22,28 @@ constexpr std::string_view kWeight = ".weight";
 const TheirRows& rows_of(const std::vector<TheirRows>& all, const model::AdapterPlace& place,
                          const Architecture& architecture) {
   const size_t segment = place.segment < 0 ? 0 : static_cast<size_t>(place.segment);
-  const bool fits = place.segment < 0 ? all.size() == 1 : segment < all.size();
-  const bool shared = fits && std::ranges::count(all, all[segment].tensor, &TheirRows::tensor) > 1;
-  if (!fits || shared || (place.segment >= 0 && all.size() == 1))
+  const auto of_same_tensor = segment < all.size() ? std::ranges::count(all, all[segment].tensor, &TheirRows::tensor) : 0;
+  const bool alone = place.segment < 0 ? of_same_tensor == std::ssize(all) : of_same_tensor == 1 && all.size() > 1;
+  if (!alone)
     throw ConfigError(fmt::format(
         "--lora peft: \"{}\" keeps {} in one matrix with others, for which PEFT has one adapter; use --lora merged, or another "
         "--architecture",
         architecture.model_type, place.theirs));
   return all[segment];
+}
+
+// The rows of B in the order of their matrix, whose rows are ours in another order, or all of them.
+std::vector<TheirRows> rows_of_b(const std::string& tensor, const std::vector<TheirRows>& all) {
+  if (all.size() == 1) return {{tensor}};
+  std::map<int64_t, TheirRows> by_row;
+  int64_t first = 0;
+  for (const TheirRows& rows : all) {
+    by_row[rows.first] = {tensor, first, rows.count};
+    first += rows.count;
+  }
+  std::vector<TheirRows> ordered;
+  for (auto& [row, rows] : by_row) ordered.push_back(std::move(rows));
+  return ordered;
 }
 
 // PEFT takes each name that ends with that of a part of an expert ("gate_proj") for all experts, in blocks without any, too.
@@ -87,11 +101,13 @@ PeftAdapters peft_adapters(const Architecture& architecture, const model::Descri
       refuse_mlp_beside_experts(description, *place, static_cast<int64_t>(block));
       const std::string linear = fmt::format("blocks.{}.{}.", block, place->linear);
       const std::string ours = place->part.empty() ? linear : fmt::format("{}{}.", linear, place->part);
-      const TheirRows& rows = rows_of(weights.at(linear + "weight"), *place, architecture);
+      const std::vector<TheirRows>& all = weights.at(linear + "weight");
+      const TheirRows& rows = rows_of(all, *place, architecture);
       const std::string module = rows.tensor.substr(0, rows.tensor.size() - kWeight.size());
       transposed = transposed || rows.transposed;
       adapters.tensors["base_model.model." + module + ".lora_A.weight"] = {{ours + "lora_a"}};
-      adapters.tensors["base_model.model." + module + ".lora_B.weight"] = {{ours + "lora_b"}};
+      adapters.tensors["base_model.model." + module + ".lora_B.weight"] =
+          place->segment < 0 ? rows_of_b(ours + "lora_b", all) : std::vector<TheirRows>{{ours + "lora_b"}};
       const std::string number = fmt::format(".{}.", block);
       modules_of_end[module.substr(module.find(number) + number.size())].insert(module);
     }

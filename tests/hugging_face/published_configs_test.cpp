@@ -46,6 +46,12 @@ const std::string kGemma =
        "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "use_cache": true, "vocab_size": 1000,
        "cache_implementation": "hybrid", "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0")";
 
+// In latent attention each head has its own key.
+std::string with_all_keys(std::string block) {
+  const std::string key = "\"num_key_value_heads\": ";
+  return block.replace(block.find(key) + key.size(), 1, "4");
+}
+
 std::vector<Published> published() {
   const std::string llama = kBlock + R"(, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "pretraining_tp": 1,
       "max_position_embeddings": 131072, "tie_word_embeddings": false)";
@@ -202,6 +208,51 @@ std::vector<Published> published() {
           "use_qk_norm": true)" +
            kOfVersion4,
        ""},
+      {"DeepSeek-V3",
+       with_all_keys(kBlock) + R"(, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+          "attention_bias": false, "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}, "ep_size": 1,
+          "first_k_dense_replace": 3, "kv_lora_rank": 512, "max_position_embeddings": 163840, "moe_intermediate_size": 2048,
+          "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+          "num_experts_per_tok": 8, "num_nextn_predict_layers": 1, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+          "qk_rope_head_dim": 64, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "rope_theta": 10000,
+          "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+          "original_max_position_embeddings": 4096, "type": "yarn"}, "tie_word_embeddings": false, "topk_group": 4,
+          "topk_method": "noaux_tc", "v_head_dim": 128)" +
+           kOfVersion4,
+       "auto_map"},
+      {"Moonlight",
+       with_all_keys(kBlock) + R"(, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+          "attention_bias": false, "aux_loss_alpha": 0.001, "ep_size": 1, "first_k_dense_replace": 1, "kv_lora_rank": 512,
+          "max_position_embeddings": 8192, "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_group": 1,
+          "n_routed_experts": 64, "n_shared_experts": 2, "norm_topk_prob": true, "num_experts_per_tok": 6,
+          "num_nextn_predict_layers": 0, "pretraining_tp": 1, "q_lora_rank": null, "qk_nope_head_dim": 128,
+          "qk_rope_head_dim": 64, "rope_scaling": null, "rope_theta": 50000.0, "routed_scaling_factor": 2.446,
+          "scoring_func": "sigmoid", "seq_aux": true, "tie_word_embeddings": false, "topk_group": 1, "topk_method": "noaux_tc",
+          "v_head_dim": 128)" +
+           kOfVersion4,
+       ""},
+      {"DeepSeek-V2-Lite",
+       with_all_keys(kBlock) + R"(, "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
+          "attention_bias": false, "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV2Config"}, "aux_loss_alpha": 0.001,
+          "ep_size": 1, "first_k_dense_replace": 1, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+          "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2,
+          "norm_topk_prob": false, "num_experts_per_tok": 6, "pretraining_tp": 1, "q_lora_rank": null, "qk_nope_head_dim": 128,
+          "qk_rope_head_dim": 64, "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707,
+          "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 10000,
+          "routed_scaling_factor": 1.0, "scoring_func": "softmax", "seq_aux": true, "tie_word_embeddings": false, "topk_group": 1,
+          "topk_method": "greedy", "v_head_dim": 128)" +
+           kOfVersion4,
+       "auto_map"},
+      {"GLM-4.7-Flash",
+       with_all_keys(kBlock) + R"(, "architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite",
+          "attention_bias": false, "pad_token_id": 154820, "partial_rotary_factor": 1.0, "max_position_embeddings": 202752,
+          "moe_intermediate_size": 1536, "topk_method": "noaux_tc", "norm_topk_prob": true, "n_group": 1, "topk_group": 1,
+          "n_routed_experts": 64, "n_shared_experts": 1, "routed_scaling_factor": 1.8, "num_experts_per_tok": 4,
+          "first_k_dense_replace": 1, "num_nextn_predict_layers": 1, "rope_scaling": null, "rope_theta": 1000000,
+          "tie_word_embeddings": false, "kv_lora_rank": 512, "q_lora_rank": 768, "qk_nope_head_dim": 192,
+          "qk_rope_head_dim": 64, "v_head_dim": 256)" +
+           kOfVersion4,
+       ""},
       {"dots.llm1",
        kBlock + R"(, "architectures": ["Dots1ForCausalLM"], "model_type": "dots1", "attention_bias": false,
           "first_k_dense_replace": 1, "max_position_embeddings": 32768, "max_window_layers": 62, "moe_intermediate_size": 1408,
@@ -269,6 +320,9 @@ TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
   };
   const std::string llama = kBlock + R"(, "model_type": "llama", "max_position_embeddings": 64)";
   const std::string qwen = kBlock + R"(, "model_type": "qwen2", "max_position_embeddings": 64)";
+  const std::string latent = with_all_keys(kBlock) + R"(, "model_type": "deepseek_v3")";
+  const std::string flash = with_all_keys(kBlock) + R"(, "model_type": "glm4_moe_lite")";
+  const std::string lite = with_all_keys(kBlock) + R"(, "model_type": "deepseek_v2", "num_experts_per_tok": 2)";
   const auto as = [](const std::string& type) { return kBlock + R"(, "model_type": ")" + type + "\""; };
   for (const Case& wrong :
        {Case{llama + R"(, "quantization_config": {"bits": 4, "quant_method": "gptq"})", "quantization_config"},
@@ -295,6 +349,20 @@ TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
         Case{as("granite") + R"(, "residual_multiplier": 0)", "residual_multiplier"},
         Case{as("granite") + R"(, "attention_multiplier": -1)", "attention_multiplier"},
         Case{as("olmo3") + R"(, "rope_theta": 10000)", "rope_theta"},
+        Case{as("deepseek_v3"), "num_key_value_heads"},
+        Case{latent + R"(, "rope_interleave": false)", "rope_interleave"},
+        Case{latent + R"(, "qk_head_dim": 128)", "qk_head_dim"},
+        Case{latent + R"(, "head_dim": 192)", "head_dim"},
+        Case{latent + R"(, "attention_bias": true)", "attention_bias"},
+        Case{latent + R"(, "topk_method": "greedy")", "topk_method"},
+        Case{latent + R"(, "scoring_func": "softmax")", "scoring_func"},
+        Case{latent + R"(, "moe_layer_freq": 2)", "moe_layer_freq"},
+        Case{flash + R"(, "first_k_dense_replace": 2)", "first_k_dense_replace"},
+        Case{flash + R"(, "mlp_layer_types": ["dense", "sparse"])", "mlp_layer_types"},
+        Case{lite + R"(, "topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 3)", "topk_method"},
+        Case{lite + R"(, "topk_method": "noaux_tc")", "topk_method"},
+        Case{lite + R"(, "norm_topk_prob": true)", "norm_topk_prob"},
+        Case{lite + R"(, "scoring_func": "sigmoid")", "scoring_func"},
         Case{as("olmo3") + R"(, "rope_local_base_freq": 10000)", "rope_local_base_freq"},
         Case{as("olmo3") + R"(, "sliding_window": null)", "sliding_window"},
         Case{as("olmo3") + R"(, "rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2}})",

@@ -218,11 +218,45 @@ inline const std::map<std::string, std::string> kSmallLater{
     {"olmo3", R"(, "sliding_window": 3, "rope_scaling": {"rope_type": "yarn", "factor": 2.0,
                    "original_max_position_embeddings": 8})"},
     {"olmoe", R"(, "num_experts": 3, "num_experts_per_tok": 2)"},
+    {"deepseek_v2", R"(, "head_dim": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1,
+                    "moe_intermediate_size": 5, "first_k_dense_replace": 0, "qk_nope_head_dim": 2, "qk_rope_head_dim": 4, "v_head_dim": 3, "kv_lora_rank": 5, "q_lora_rank": null,
+                    "routed_scaling_factor": 2.0, "rope_scaling": {"rope_type": "yarn", "factor": 2.0,
+                    "original_max_position_embeddings": 8, "mscale": 0.707, "mscale_all_dim": 0.707})"},
+    {"deepseek_v3", kSmallDeepSeekExperts + R"(, "qk_nope_head_dim": 2, "qk_rope_head_dim": 4, "v_head_dim": 3,
+                    "kv_lora_rank": 5, "q_lora_rank": 7)"},
     {"exaone4", R"(, "sliding_window": 3, "layer_types": ["full_attention"])"},
     {"ministral3", R"(, "head_dim": 4, "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0,
                         "original_max_position_embeddings": 8, "llama_4_scaling_beta": 0.1})"}};
 
+inline bool has_latents(const std::string& type) { return type.starts_with("deepseek"); }
+
+inline std::string small_later(const std::string& type) {
+  std::string config = small_llama_as(type, kSmallLater.at(type));
+  const std::string key = "\"num_key_value_heads\": 1";
+  return has_latents(type) ? config.replace(config.find(key), key.size(), "\"num_key_value_heads\": 2") : config;
+}
+
+// Heads of 2 plain and 4 rotary elements, values of 3.
+inline std::map<std::string, Shape> small_latent_tensors(const std::string& type) {
+  auto tensors = with_shared_expert(small_llama_tensors(), "shared_experts", 4);
+  const std::string attention = "model.layers.0.self_attn.";
+  if (type == "deepseek_v3") {
+    tensors["model.layers.0.mlp.gate.e_score_correction_bias"] = {4};
+    tensors[attention + "q_a_proj.weight"] = {7, 8};
+    tensors[attention + "q_a_layernorm.weight"] = {7};
+    tensors[attention + "q_b_proj.weight"] = {2 * 6, 7};
+  }
+  for (const char* part : {"q", "k", "v"}) tensors.erase(attention + part + "_proj.weight");
+  if (type == "deepseek_v2") tensors[attention + "q_proj.weight"] = {2 * 6, 8};
+  tensors[attention + "kv_a_proj_with_mqa.weight"] = {5 + 4, 8};
+  tensors[attention + "kv_a_layernorm.weight"] = {5};
+  tensors[attention + "kv_b_proj.weight"] = {2 * (2 + 3), 5};
+  tensors[attention + "o_proj.weight"] = {8, 2 * 3};
+  return tensors;
+}
+
 inline std::map<std::string, Shape> small_later_tensors(const std::string& type) {
+  if (has_latents(type)) return small_latent_tensors(type);
   auto tensors = small_llama_tensors();
   const std::string block = "model.layers.0.", attention = block + "self_attn.";
   if (type == "seed_oss" || type == "granite") tensors[attention + "o_proj.bias"] = {8};
