@@ -27,12 +27,13 @@ double work_on_empty_rows(const kernels::KernelCall& call) {
 
 // What a round does with the rows of another rank (model/expert_exchange.h).
 bool is_of_round(const kernels::KernelCall& call) {
-  return multiplies_rows_of_experts(call) || call.kernel == "weighted_swiglu" || call.kernel == "weighted_swiglu_backward";
+  return multiplies_rows_of_experts(call) || call.kernel == "weighted_swiglu" || call.kernel == "weighted_swiglu_backward" ||
+         call.kernel == "add_expert_bias";
 }
 
 // What backward computes again, because forward did not keep it: attention, and experts that ranks share.
 bool repeats_forward(const kernels::KernelCall& call) {
-  if (call.kernel == "weighted_swiglu") return true;
+  if (call.kernel == "weighted_swiglu" || call.kernel == "add_expert_bias") return true;
   return call.result == kernels::Result::Other && (call.bound == kernels::Bound::Attention || multiplies_rows_of_experts(call));
 }
 

@@ -157,6 +157,45 @@ KernelCall MergeAttention::describe() const {
           .bytes = total_bytes({more, out, out, more_log_sum_exp, log_sum_exp, log_sum_exp})};
 }
 
+void AttentionSinks::check() const {
+  const Rules rules("attention_sinks", {{"sinks", sinks}, {"out", out}, {"log_sum_exp", log_sum_exp}});
+  rules.floating(out.dtype);
+  rules.types(out.dtype, {sinks});
+  rules.types(statistics_type(out.dtype), {log_sum_exp});
+  rules.require(out.shape.dims() == 3 && heads() > 0 && out.shape[2] % heads() == 0, "out must be [B, S, N D]");
+  rules.sizes(out.shape[0] * out.shape[1] * heads(), {log_sum_exp});
+}
+
+KernelCall AttentionSinks::describe() const {
+  return {.kernel = "attention_sinks",
+          .dtype = out.dtype,
+          .sizes = rows_of(out),
+          .bound = Bound::Memory,
+          .flops = elements(out),
+          .bytes = total_bytes({sinks, out, out, log_sum_exp, log_sum_exp})};
+}
+
+void AttentionSinksBackward::check() const {
+  const Rules rules("attention_sinks_backward",
+                    {{"dout", dout}, {"out", out}, {"log_sum_exp", log_sum_exp}, {"sinks", sinks}, {"dsinks", dsinks}});
+  rules.floating(out.dtype);
+  rules.types(out.dtype, {dout, sinks, dsinks});
+  rules.types(statistics_type(out.dtype), {log_sum_exp});
+  rules.require(out.shape.dims() == 3 && heads() > 0 && out.shape[2] % heads() == 0, "out must be [B, S, N D]");
+  rules.sizes(out.elements(), {dout});
+  rules.sizes(out.shape[0] * out.shape[1] * heads(), {log_sum_exp, dsinks});
+}
+
+KernelCall AttentionSinksBackward::describe() const {
+  return {.kernel = "attention_sinks_backward",
+          .dtype = out.dtype,
+          .sizes = rows_of(out),
+          .bound = Bound::Memory,
+          .result = Result::InputGradient,
+          .flops = 2 * elements(out),
+          .bytes = total_bytes({dout, out, log_sum_exp, sinks, dsinks})};
+}
+
 void AttentionBackward::check() const {
   const Rules rules(
       "attention_backward",

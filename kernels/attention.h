@@ -86,6 +86,30 @@ struct MergeAttention {
   KernelCall describe() const;
 };
 
+// Attention whose softmax has one more score for each head, the sink, that belongs to no key (gpt-oss; Xiao et al. 2023), from
+// attention without it:
+//   L = log(e^log_sum_exp + e^sink),  out = e^(log_sum_exp - L) out,  log_sum_exp = L
+// AttentionBackward takes these results as they are. out[B, S, N D], log_sum_exp[B, N, S].
+struct AttentionSinks {
+  ConstTensorView sinks;  // of out's type, [N]
+  TensorView out, log_sum_exp;
+
+  int64_t heads() const { return sinks.elements(); }
+  void check() const;
+  KernelCall describe() const;
+};
+
+// dsinks[b, s, n] = -e^(sinks[n] - log_sum_exp[b, n, s]) (dout . out of head n): the part of each token in a sink's gradient.
+// out and log_sum_exp are those with sinks.
+struct AttentionSinksBackward {
+  ConstTensorView dout, out, log_sum_exp, sinks;
+  TensorView dsinks;  // [B, S, N], of dout's type
+
+  int64_t heads() const { return sinks.elements(); }
+  void check() const;
+  KernelCall describe() const;
+};
+
 struct AttentionBackward {
   ConstTensorView dout, qkv, out, log_sum_exp;
   TensorView dqkv;  // all of it is written

@@ -29,6 +29,10 @@ void check_order(const Rules& rules, ConstTensorView order, ConstTensorView weig
   rules.sizes(order.elements(), {weights});
 }
 
+void check_swiglu(const Rules& rules, const SwiGluRule& rule) {
+  rules.require(rule.limit >= 0 && rule.alpha > 0, "a limit must not be negative, and alpha must be positive");
+}
+
 // Each weight of an expert is read, or each gradient written, whatever the number of its rows.
 KernelCall describe_product(const char* kernel, const char* variant, ConstTensorView a, ConstTensorView b, ConstTensorView out,
                             std::array<int64_t, 3> m_n_k, Result result, double output_bytes) {
@@ -180,6 +184,7 @@ void WeightedSwiGlu::check() const {
   rules.require(y.shape.dims() == 2 && order.elements() == y.shape[0], "there must be a choice for each row");
   rules.require(gate_up.shape.dims() == 2 && gate_up.shape[0] == y.shape[0] && gate_up.shape[1] == 2 * y.shape[1],
                 "gate_up must be twice as wide as y");
+  check_swiglu(rules, rule);
 }
 
 KernelCall WeightedSwiGlu::describe() const {
@@ -206,6 +211,7 @@ void WeightedSwiGluBackward::check() const {
   rules.require(dy.shape.dims() == 2 && order.elements() == dy.shape[0], "there must be a choice for each row");
   rules.require(gate_up.shape.dims() == 2 && gate_up.shape[0] == dy.shape[0] && gate_up.shape[1] == 2 * dy.shape[1],
                 "gate_up must be twice as wide as dy");
+  check_swiglu(rules, rule);
   rules.require((ends.size() & (ends.size() - 1)) == 0, "the number of chunks must be a power of two");
   rules.require(ends.empty() || (std::ranges::is_sorted(ends) && ends.front() >= 0 && ends.back() == dy.shape[1]),
                 "the ends of the chunks must be sorted and the last one must be the width of dy");
@@ -219,6 +225,63 @@ KernelCall WeightedSwiGluBackward::describe() const {
           .result = Result::InputGradient,
           .flops = 13 * elements(dy),
           .bytes = total_bytes({dy, gate_up, weights, order, dgate_up, dweights})};
+}
+
+void AddExpertBias::check() const {
+  const Rules rules("add_expert_bias", {{"bias", bias}, {"ends", ends}, {"out", out}});
+  rules.floating(out.dtype);
+  rules.types(out.dtype, {bias});
+  rules.types(DType::Int32, {ends});
+  rules.require(bias.shape.dims() == 2 && out.shape.dims() == 2 && bias.shape[1] == out.shape[1],
+                "bias and out must be equally wide");
+  rules.require(ends.shape.dims() == 2 && ends.shape[0] == bias.shape[0], "there must be ends for each expert");
+}
+
+KernelCall AddExpertBias::describe() const {
+  return {.kernel = "add_expert_bias",
+          .dtype = out.dtype,
+          .sizes = rows_of(out),
+          .bound = Bound::Memory,
+          .flops = elements(out),
+          .bytes = total_bytes({bias, ends, out, out})};
+}
+
+void SpreadWeights::check() const {
+  const Rules rules("spread_weights", {{"weights", weights}, {"chosen", chosen}, {"out", out}});
+  rules.floating(out.dtype);
+  rules.types(statistics_type(out.dtype), {weights});
+  rules.types(DType::Int32, {chosen});
+  rules.shapes(chosen.shape, {weights});
+  rules.require(chosen.shape.dims() == 2 && out.shape.dims() == 2 && chosen.shape[0] == out.shape[0],
+                "weights must be [T, K] and out [T, E]");
+}
+
+KernelCall SpreadWeights::describe() const {
+  return {.kernel = "spread_weights",
+          .dtype = out.dtype,
+          .sizes = rows_of(out),
+          .bound = Bound::Memory,
+          .bytes = total_bytes({weights, chosen, out})};
+}
+
+void AddChosen::check() const {
+  const Rules rules("add_chosen", {{"x", x}, {"chosen", chosen}, {"out", out}});
+  rules.floating(x.dtype);
+  rules.types(statistics_type(x.dtype), {out});
+  rules.types(DType::Int32, {chosen});
+  rules.shapes(chosen.shape, {out});
+  rules.require(chosen.shape.dims() == 2 && x.shape.dims() == 2 && chosen.shape[0] == x.shape[0],
+                "x must be [T, E] and out [T, K]");
+}
+
+KernelCall AddChosen::describe() const {
+  return {.kernel = "add_chosen",
+          .dtype = x.dtype,
+          .sizes = rows_of(out),
+          .bound = Bound::Memory,
+          .result = Result::InputGradient,
+          .flops = elements(out),
+          .bytes = total_bytes({chosen, out, out, out})};
 }
 
 void GroupedMatmul::check() const {

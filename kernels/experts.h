@@ -119,12 +119,23 @@ struct CombineRows {
   KernelCall describe() const;
 };
 
-// y[i] = weights[order[i]] silu(gate[i]) up[i] with gate_up[i] = [gate | up]
+// A SwiGLU with limits, as gpt-oss has it: g sigmoid(alpha g) (u + offset) of g = min(gate, limit) and u = up within
+// [-limit, limit]. Beyond a limit the gradient is 0. By default it is the usual silu(gate) up.
+struct SwiGluRule {
+  double limit = 0;  // 0: none
+  double alpha = 1, offset = 0;
+
+  bool usual() const { return limit == 0 && alpha == 1 && offset == 0; }
+  bool operator==(const SwiGluRule&) const = default;
+};
+
+// y[i] = weights[order[i]] silu(gate[i]) up[i] with gate_up[i] = [gate | up], or another rule
 struct WeightedSwiGlu {
   ConstTensorView gate_up;  // [T K, 2F]
   ConstTensorView weights;  // float32 (float64) [T, K]
   ConstTensorView order;    // int32 [T K]
   TensorView y;             // [T K, F]
+  SwiGluRule rule = {};
 
   void check() const;
   KernelCall describe() const;
@@ -139,6 +150,37 @@ struct WeightedSwiGluBackward {
   TensorView dgate_up;          // [T K, 2F]
   TensorView dweights;          // float32 (float64) [T, K]
   std::vector<int64_t> ends;
+  SwiGluRule rule = {};
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// out[i] += bias[e] for the expert e of row i
+struct AddExpertBias {
+  ConstTensorView bias;  // [E, N]
+  ConstTensorView ends;  // int32 [E, ranges]
+  TensorView out;        // [T K, N], of the type of bias
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// The weights of choices among all experts: out[t, chosen[t, k]] = weights[t, k], and 0 for the others.
+struct SpreadWeights {
+  ConstTensorView weights;  // float32 (float64) [T, K]
+  ConstTensorView chosen;   // int32 [T, K]
+  TensorView out;           // [T, E]
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// The other direction: out[t, k] += x[t, chosen[t, k]]
+struct AddChosen {
+  ConstTensorView x;       // [T, E]
+  ConstTensorView chosen;  // int32 [T, K]
+  TensorView out;          // float32 (float64) [T, K]
 
   void check() const;
   KernelCall describe() const;

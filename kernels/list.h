@@ -46,6 +46,8 @@
   KERNEL(Attention, attention) \
   KERNEL(AttentionBackward, attention_backward) \
   KERNEL(MergeAttention, merge_attention) \
+  KERNEL(AttentionSinks, attention_sinks) \
+  KERNEL(AttentionSinksBackward, attention_sinks_backward) \
   /* kernels/embedding.h */ \
   KERNEL(Embedding, embedding) \
   KERNEL(EmbeddingBackward, embedding_backward) \
@@ -62,6 +64,9 @@
   KERNEL(CombineRows, combine_rows) \
   KERNEL(WeightedSwiGlu, weighted_swiglu) \
   KERNEL(WeightedSwiGluBackward, weighted_swiglu_backward) \
+  KERNEL(AddExpertBias, add_expert_bias) \
+  KERNEL(SpreadWeights, spread_weights) \
+  KERNEL(AddChosen, add_chosen) \
   KERNEL(GroupedMatmul, grouped_matmul) \
   KERNEL(GroupedGradient, grouped_gradient) \
   KERNEL(AddGated, add_gated) \

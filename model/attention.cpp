@@ -93,6 +93,13 @@ Attention::Attention(std::string name, const Options& options)
   qkv_index_ = sub_layers_.add(options_.latent.enabled() ? "" : "qkv", *qkv_);
   out_index_ = sub_layers_.add("out", out_);
   if (qk_norm_) qk_norm_index_ = sub_layers_.add("", *qk_norm_);
+  if (!options_.sinks) return;
+  sinks_ = sub_layers_.parameters().size();
+  sub_layers_.add_own({.name = "sinks",
+                       .shape = {options_.heads},
+                       .init = {Init::Kind::Zeros, 0},
+                       .split = {0, {options_.heads}, {}},
+                       .decay = false});
 }
 
 HeadRange Attention::heads_of(const Context& context) const {
@@ -139,7 +146,7 @@ void Attention::forward(Context& context, Weights weights, ConstTensorView x, Te
   }
   if (!own_tokens_axis(context)) rotate(context, qkv, false);
   Saved* keeper = context.recompute_attention ? nullptr : &saved;
-  const Core core = run_core(context, qkv, keeper, keeper);
+  const Core core = run_core(context, weights, qkv, keeper, keeper);
   out_.forward(context, sub_layers_.of(out_index_, weights), core.projected(), y, saved.child(out_index_));
 }
 
@@ -163,7 +170,12 @@ void Attention::through_qkv(const BackwardPass& pass, ConstTensorView dqkv, Tens
   pass.through(*qkv_, sub_layers_, qkv_index_, dprojected, dx);
 }
 
-Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out,
+ConstTensorView Attention::sinks_of_core(const Context& context, Weights weights) const {
+  const HeadRange heads = core_heads_of(context);
+  return weights[sinks_].slice(heads.first - heads_of(context).first, heads.count);
+}
+
+Attention::Core Attention::run_core(Context& context, Weights weights, ConstTensorView qkv, Saved* keeper_of_out,
                                     Saved* keeper_of_statistics) const {
   const HeadRange heads = core_heads_of(context);
   const int64_t batch = qkv.shape[0], sequence = qkv.shape[1], width = heads.count * head_size();
@@ -175,6 +187,9 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
             std::nullopt,
             std::nullopt};
   run_core_forward(context, {qkv, core.out, core.log_sum_exp});
+  if (options_.sinks)
+    context.kernels.attention_sinks(
+        {.sinks = sinks_of_core(context, weights), .out = core.out, .log_sum_exp = core.log_sum_exp});
   const int64_t own_heads = heads_of(context).count, own_tokens = sequence / (ranks ? ranks->size() : 1);
   if (ranks) {
     core.own_out.emplace(context.arena, narrow_values() ? nullptr : keeper_of_out, kOwnOut, qkv.dtype,
@@ -204,7 +219,7 @@ void Attention::run_core_forward(Context& context, const OwnTensors& own) const 
 
 // Keeps the result, which the output projection's weight gradient reads; nothing reads log_sum_exp after this pass.
 Attention::Core Attention::core_again(const BackwardPass& pass) const {
-  Core core = run_core(pass.context(), pass.saved()[kQkv], pass.keeper(), nullptr);
+  Core core = run_core(pass.context(), pass.weights(), pass.saved()[kQkv], pass.keeper(), nullptr);
   out_.renew_input(core.projected(), pass.saved().child(out_index_));
   return core;
 }
@@ -234,6 +249,12 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
     }
     const TensorView to = sequence ? dqkv_of_core.view() : dqkv->view();
     run_core_backward(pass, again ? &*again : nullptr, sequence ? dout_of_core : dout, to);
+    if (options_.sinks) {
+      const IntermediateGradient dsinks(pass, kDsinks, dy.dtype, {own_dqkv[0], own_dqkv[1], heads_of(context).count});
+      make_sink_gradients(pass, sequence ? dout_of_core : dout, out, again ? again->log_sum_exp.view() : saved[kLogSumExp],
+                          dsinks);
+      if (pass.fused()) sum_sink_gradients(context, pass.gradients(), dsinks);
+    }
     for (int slot : {kQkv, kOut, kLogSumExp}) pass.done_with(slot);
     dout.reset(), dout_of_core.reset(), again.reset();
     if (!own_tokens_axis(context)) rotate(context, to, true);
@@ -254,6 +275,29 @@ void Attention::gradient_of_core(const BackwardPass& pass, ConstTensorView dy, T
   const ScopedTensor dvalues(context.arena, dout.dtype, {dout.shape[0], dout.shape[1], heads * value_size()});
   pass.through(out_, sub_layers_, out_index_, dy, dvalues);
   copy_heads(context, dvalues, dout, heads);
+}
+
+// The part of each token in the gradients of sinks; if ranks exchange heads, of own tokens.
+void Attention::make_sink_gradients(const BackwardPass& pass, ConstTensorView dout, ConstTensorView out,
+                                    ConstTensorView log_sum_exp, TensorView dsinks) const {
+  Context& context = pass.context();
+  const std::optional<comm::RankAxis> ranks = exchange_axis(context);
+  ScopedTensor of_core;
+  if (ranks) of_core = ScopedTensor(context.arena, dsinks.dtype, {out.shape[0], out.shape[1], core_heads_of(context).count});
+  context.kernels.attention_sinks_backward({.dout = dout,
+                                            .out = out,
+                                            .log_sum_exp = log_sum_exp,
+                                            .sinks = sinks_of_core(context, pass.weights()),
+                                            .dsinks = ranks ? of_core.view() : dsinks});
+  if (!ranks) return;
+  const Heads sinks{heads_of(context).count, 1};
+  HeadExchange(context, *ranks, {&sinks, 1}).to_tokens(of_core, dsinks);
+}
+
+void Attention::sum_sink_gradients(Context& context, Gradients gradients, ConstTensorView dsinks) const {
+  const Gradient& gradient = gradients[sinks_];
+  if (gradient.view.absent()) return;
+  context.kernels.bias_gradient({.dy = as_rows(dsinks), .dbias = gradient.view, .accumulate = gradient.accumulate});
 }
 
 // `again`: the core's results if they were not kept.
@@ -345,6 +389,7 @@ void Attention::backward(Context& context, Weights weights, Gradients gradients,
 }
 
 void Attention::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
+  if (options_.sinks) sum_sink_gradients(context, gradients, saved[kDsinks]);
   out_.backward_weight(context, sub_layers_.of(out_index_, gradients), saved.child(out_index_));
   if (qk_norm_) qk_norm_->backward_weight(context, sub_layers_.of(qk_norm_index_, gradients), saved.child(qk_norm_index_));
   qkv_->backward_weight(context, sub_layers_.of(qkv_index_, gradients), saved.child(qkv_index_));

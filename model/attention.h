@@ -58,6 +58,7 @@ class Attention : public Layer {
     int64_t query_step = 1;       // positions that have the same factor
     double score_scale = 0;       // scales scores; 0: 1 / sqrt(D)
     double soft_cap = 0;          // caps scores (kernels/attention.h); 0: none
+    bool sinks = false;           // one for each head (kernels/attention.h, AttentionSinks)
     bool qk_norm = false;         // queries and keys are normalized, head by head (model/qk_norm.h),
     bool whole_norm = false;      // or all heads of a token together (model/projection_norm.h)
     double norm_epsilon = 1e-5;   // for this norm
@@ -87,7 +88,8 @@ class Attention : public Layer {
     kProjected,
     kDprojected,
     kOwnOut,
-    kValues
+    kValues,
+    kDsinks
   };  // the places of Saved that this layer uses
 
   // The core's results.
@@ -101,7 +103,13 @@ class Attention : public Layer {
   HeadRange heads_of(const Context& context) const;
   HeadRange core_heads_of(const Context& context) const;
   Shape own_shape(const Context& context, const Shape& x) const;  // [B, S / c, (N + 2G) D] of the projections
-  Core run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out, Saved* keeper_of_statistics) const;
+  Core run_core(Context& context, Weights weights, ConstTensorView qkv, Saved* keeper_of_out,
+                Saved* keeper_of_statistics) const;
+  // The sinks of the core's heads.
+  ConstTensorView sinks_of_core(const Context& context, Weights weights) const;
+  void make_sink_gradients(const BackwardPass& pass, ConstTensorView dout, ConstTensorView out, ConstTensorView log_sum_exp,
+                           TensorView dsinks) const;
+  void sum_sink_gradients(Context& context, Gradients gradients, ConstTensorView dsinks) const;
   void run_core_forward(Context& context, const OwnTensors& own) const;
   Core core_again(const BackwardPass& pass) const;
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
@@ -128,6 +136,7 @@ class Attention : public Layer {
   std::unique_ptr<Layer> qk_norm_;  // null: none
   SubLayers sub_layers_;
   int qkv_index_, out_index_, qk_norm_index_ = -1;
+  size_t sinks_ = 0;  // their place among the parameters, if there are any
 };
 
 }  // namespace trivet::model

@@ -48,6 +48,8 @@ struct Experts {
   std::vector<int64_t> dense_blocks;     // from 0: they have an MLP
   bool shared_gate = false;              // the output of that MLP is multiplied by a sigmoid of each token
   kernels::ExpertRule rule;
+  bool bias = false;  // of the router and of experts
+  kernels::SwiGluRule swiglu;
   bool correction_bias = false;         // added to scores when experts are chosen, but not to their weights
   double bias_update_rate = 0.001;      // change of these biases in a step, for balance; 0: none
   double balance_loss = 0, z_loss = 0;  // coefficients
@@ -76,6 +78,7 @@ struct Description {
   double query_temperature = 0;
   int64_t query_temperature_length = 8192;
   double query_scale_size = 0;    // scores of attention are divided by its square root; 0: head_size
+  bool attention_sinks = false;   // each head has one more score, which belongs to no token
   double attention_soft_cap = 0;  // scores and
   double logits_soft_cap = 0;     // logits become cap tanh(x / cap) (kernels/attention.h); 0: they have no cap
   double logits_scaling = 1;      // logits are divided by it

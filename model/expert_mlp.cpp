@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -114,6 +115,22 @@ size_t add_bias(const ExpertMlp::Options& options, SubLayers& to) {
   return to.parameters().size() - 1;
 }
 
+// In the order of ExpertMlp::Parameter.
+void add_biases(const ExpertMlp::Options& options, SubLayers& to) {
+  const int64_t experts = options.experts;
+  to.add_own({.name = "router.bias", .shape = {experts}, .init = {Init::Kind::Zeros, 0}, .decay = false});
+  to.add_own({.name = "experts.gate_up.bias",
+              .shape = {experts * 2 * options.feed_forward},
+              .init = {Init::Kind::Zeros, 0},
+              .split = of_all(split_of_gate_up(options.feed_forward), experts),
+              .decay = false,
+              .sharing = Sharing::Expert,
+              .matrices = experts,
+              .matrices_per_token = options.chosen});
+  to.add_own(
+      {.name = "experts.down.bias", .shape = {experts * options.hidden}, .init = {Init::Kind::Zeros, 0}, .decay = false});
+}
+
 size_t add_gate(const ExpertMlp::Options& options, SubLayers& to) {
   to.add_own(
       {.name = "shared_gate.weight", .shape = {1, options.hidden}, .init = {Init::Kind::Normal, options.init_deviation}});
@@ -140,6 +157,7 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
                        .sharing = Sharing::Expert,
                        .matrices = experts,
                        .matrices_per_token = options.chosen});
+  if (options.bias) add_biases(options, sub_layers_);
   if (options.correction_bias) bias_ = add_bias(options, sub_layers_);
   if (options.shared_feed_forward == 0) return;
   if (options.shared_gate) gate_ = add_gate(options, sub_layers_);
@@ -153,7 +171,7 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
 }
 
 ExpertWork ExpertMlp::work(Context& context, Weights weights) const {
-  return {context, weights[kGateUp], weights[kDown], options_.feed_forward};
+  return {context, {weights[kGateUp], of_biases(weights, kGateUpBias), weights[kDown]}, options_.feed_forward, options_.swiglu};
 }
 
 ExpertRows ExpertMlp::own_rows(const Context& context, ConstTensorView x_rows, const Saved& saved) const {
@@ -175,7 +193,45 @@ void ExpertMlp::forward(Context& context, Weights weights, ConstTensorView x, Te
   }
   sum.start(saved[kPlaces]);
   sum.finish();
+  if (options_.bias) add_down_biases(context, weights, y, saved);
   if (shared_) add_shared(context, weights, x, y, saved);
+}
+
+ScopedTensor ExpertMlp::spread_weights(Context& context, DType type, const Saved& saved) const {
+  ScopedTensor all(context.arena, type, saved[kLogits].shape);
+  context.kernels.spread_weights({.weights = saved[kWeights], .chosen = saved[kChosen], .out = all});
+  return all;
+}
+
+void ExpertMlp::add_down_biases(Context& context, Weights weights, TensorView y, const Saved& saved) const {
+  const ScopedTensor all = spread_weights(context, y.dtype, saved);
+  context.kernels.matmul(
+      {.a = all, .b = weights[kDownBias].reshaped({options_.experts, options_.hidden}), .out = as_rows(y), .accumulate = true});
+}
+
+void ExpertMlp::add_gradients_of_weights(const BackwardPass& pass, ConstTensorView dy, TensorView dweights) const {
+  Context& context = pass.context();
+  const ScopedTensor all(context.arena, dy.dtype, pass.saved()[kLogits].shape);
+  context.kernels.matmul({.a = as_rows(dy),
+                          .b = pass.weights()[kDownBias].reshaped({options_.experts, options_.hidden}),
+                          .out = all,
+                          .transpose_b = true});
+  context.kernels.add_chosen({.x = all, .chosen = pass.saved()[kChosen], .out = dweights});
+}
+
+// Those of the router and of down; that of gate_up follows its weight's.
+void ExpertMlp::make_bias_gradients(Context& context, Gradients gradients, ConstTensorView dlogits, const Saved& saved) const {
+  const Gradient &router = gradients[kRouterBias], &down = gradients[kDownBias];
+  if (!router.view.absent())
+    context.kernels.bias_gradient({.dy = dlogits, .dbias = router.view, .accumulate = router.accumulate});
+  if (down.view.absent()) return;
+  const ConstTensorView dy = saved[kDy];
+  const ScopedTensor all = spread_weights(context, dy.dtype, saved);
+  context.kernels.matmul({.a = all,
+                          .b = as_rows(dy),
+                          .out = down.view.reshaped({options_.experts, options_.hidden}),
+                          .transpose_a = true,
+                          .accumulate = down.accumulate});
 }
 
 void ExpertMlp::forward_again(Context& context, Weights weights, ConstTensorView x, Saved& saved) const {
@@ -196,7 +252,8 @@ void ExpertMlp::choose(Context& context, Weights weights, ConstTensorView x, Sav
   const TensorView places = saved.keep(context.arena, kPlaces, DType::Int32, {tokens, options_.chosen});
   const TensorView ends =
       saved.keep(context.arena, kEnds, DType::Int32, {options_.experts, static_cast<int64_t>(parts.ranges.size())});
-  context.kernels.matmul({.a = as_rows(x), .b = weights[kRouter], .out = logits, .transpose_b = true});
+  context.kernels.matmul(
+      {.a = as_rows(x), .b = weights[kRouter], .out = logits, .transpose_b = true, .bias = of_biases(weights, kRouterBias)});
   context.kernels.choose_experts({.logits = logits,
                                   .bias = options_.correction_bias ? weights[bias_] : ConstTensorView{},
                                   .chosen = chosen,
@@ -274,9 +331,10 @@ void ExpertMlp::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
     through_experts_on_ranks(pass, *ranks, dy, dx, dweights);
   else
     through_experts(pass, dy, dx, dweights);
-  through_choice(pass, dweights, dlogits);
+  through_choice(pass, dy, dweights, dlogits);
   context.kernels.matmul({.a = dlogits, .b = pass.weights()[kRouter], .out = as_rows(dx), .accumulate = true});
   if (pass.fused()) make_gradient(context, pass.gradients()[kRouter], dlogits, saved);
+  if (pass.fused() && options_.bias) make_bias_gradients(context, pass.gradients(), dlogits, saved);
   if (!shared_) return;
   options_.shared_gate ? through_gate(pass, dy, dx) : through_shared(pass, dy, dx);
 }
@@ -301,8 +359,11 @@ void ExpertMlp::through_experts(const BackwardPass& pass, ConstTensorView dy, Te
   sum.start(saved[kPlaces]);
   if (pass.fused()) {
     const ScopedTensor x_rows = gathered(context, saved[kX], saved[kOrder]);
-    make_gate_up_gradient(context, pass.gradients()[kGateUp], options_.experts, options_.feed_forward,
-                          own_rows(context, x_rows, saved), dwide);
+    const ExpertRows own = own_rows(context, x_rows, saved);
+    make_gate_up_gradient(context, pass.gradients()[kGateUp], options_.experts, options_.feed_forward, own, dwide);
+    if (options_.bias)
+      make_gate_up_bias_gradient(context, pass.gradients()[kGateUpBias], options_.experts, own, dwide,
+                                 ones_of_rows(context, dy.dtype, dwide.view().shape[0]));
   }
   sum.finish();
 }
@@ -319,6 +380,12 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
   const int64_t hidden = options_.hidden, width = experts.width(), own = options_.experts / ranks.size();
   const int64_t leaves = ranges_of(context, saved[kX].shape.rows()).leaves;
   RoundGradient of_gate_up(context, ranks, pass.gradients()[kGateUp]), of_down(context, ranks, pass.gradients()[kDown]);
+  std::optional<RoundGradient> of_bias;
+  ScopedTensor ones;
+  if (options_.bias) {
+    of_bias.emplace(context, ranks, pass.gradients()[kGateUpBias]);
+    ones = ones_of_rows(context, dy.dtype, most);
+  }
   ExpertExchange exchange(context, ranks, saved[kEnds], rows, most);
   RowSum sum(context, rows, dx);
   const TensorView dx_rows = sum.partial();
@@ -349,6 +416,10 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
       experts.backward_input(of_count(dwide), there.ends, of_count(dx_there));
       make_gate_up_gradient(context, of_gate_up.begin(), own, options_.feed_forward, there, of_count(dwide));
       of_gate_up.end(last);
+      if (of_bias) {
+        make_gate_up_bias_gradient(context, of_bias->begin(), own, there, of_count(dwide), of_count(ones));
+        of_bias->end(last);
+      }
       exchange.send_back(round, of_count(dx_there), dx_rows.row_range(sent.first, sent.count));
       exchange.send_back(round, of_count(dweights_there), dweights_of_rows.view().row_range(sent.first, sent.count));
     }
@@ -361,10 +432,11 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
 }
 
 // What chose the experts of a token sees it whole on every tensor rank, but each of these has only a part of its output.
-void ExpertMlp::through_choice(const BackwardPass& pass, TensorView dweights, TensorView dlogits) const {
+void ExpertMlp::through_choice(const BackwardPass& pass, ConstTensorView dy, TensorView dweights, TensorView dlogits) const {
   Context& context = pass.context();
   const Saved& saved = pass.saved();
   if (const comm::RankAxis* axis = split_axis(context)) tensor_parallel::sum_over(*axis, dweights);
+  if (options_.bias) add_gradients_of_weights(pass, dy, dweights);
   const comm::RankAxis* others = context.axes[Axis::Context];
   const ScopedTensor counts(context.arena, DType::Int64, {options_.balance > 0 ? options_.experts : 0});
   if (options_.balance > 0) {
@@ -410,6 +482,9 @@ void ExpertMlp::make_expert_gradients(Context& context, Gradients gradients, Con
   const ExpertRows rows = own_rows(context, x_rows, saved);
   make_down_gradient(context, gradients[kDown], options_.experts, options_.feed_forward, rows, dy_rows, saved[kActivated]);
   make_gate_up_gradient(context, gradients[kGateUp], options_.experts, options_.feed_forward, rows, saved[kDwide]);
+  if (options_.bias)
+    make_gate_up_bias_gradient(context, gradients[kGateUpBias], options_.experts, rows, saved[kDwide],
+                               ones_of_rows(context, dy_rows.dtype, dy_rows.shape[0]));
 }
 
 void ExpertMlp::make_gradient(Context& context, const Gradient& gradient, ConstTensorView dlogits, const Saved& saved) {
@@ -431,6 +506,7 @@ void ExpertMlp::backward_weight(Context& context, Gradients gradients, const Sav
   const ScopedTensor dy_rows = gathered(context, saved[kDy], saved[kOrder]);
   make_expert_gradients(context, gradients, dy_rows, saved);
   make_gradient(context, gradients[kRouter], saved[kDlogits], saved);
+  if (options_.bias) make_bias_gradients(context, gradients, saved[kDlogits], saved);
   if (options_.shared_gate) make_gradient(context, gradients[gate_], saved[kDgateLogits], saved);
   if (shared_) shared_->backward_weight(context, sub_layers_.of(shared_index_, gradients), saved.child(shared_index_));
 }

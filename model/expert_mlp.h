@@ -5,6 +5,10 @@
 //   rows of experts [T K, H] --gate_up--> [T K, 2F] --weight silu(gate) up--> [T K, F] --down--> [T K, H]
 //   y[T, H] = sum of a token's rows (+ shared MLP of x, or + sigmoid(x . g) of it)
 //
+// With biases, the router and gate_up have one, and y gets sum over k of weight[t, k] b[expert] for that of down: the product
+// W b of all weights [T, E], most of which are 0. So the biases b[E, H] are whole on every rank, and sums over ranks have them
+// not in them.
+//
 // No token is dropped, and memory does not depend on what the router decides: all experts together have T K rows. Logits,
 // scores and weights are in float32 whatever the activations' type is. A token's weight is multiplied into F, not into H, so
 // that its gradient needs no output of an expert.
@@ -36,6 +40,8 @@ class ExpertMlp : public Layer {
     int64_t shared_feed_forward = 0;  // 0: there is no shared MLP
     bool shared_gate = false;         // g[1, H]: the shared MLP's output has a gate
     kernels::ExpertRule rule;
+    kernels::SwiGluRule swiglu;
+    bool bias = false;
     bool correction_bias = false;    // ChooseExperts::bias, a parameter that no gradient changes
     double bias_update_rate = 0;     // ParameterUpdate::rate of it
     double balance = 0, z_loss = 0;  // coefficients of losses (kernels/experts.h, ChooseExpertsBackward)
@@ -74,7 +80,7 @@ class ExpertMlp : public Layer {
     kDgateLogits,
     kDshared
   };
-  enum Parameter { kRouter, kGateUp, kDown };
+  enum Parameter { kRouter, kGateUp, kDown, kRouterBias, kGateUpBias, kDownBias };  // the last three: if there are biases
 
   ExpertWork work(Context&, Weights) const;
   void choose(Context&, Weights, ConstTensorView x, Saved&) const;
@@ -88,10 +94,18 @@ class ExpertMlp : public Layer {
   void through_experts(const BackwardPass& pass, ConstTensorView dy, TensorView dx, TensorView dweights) const;
   void through_experts_on_ranks(const BackwardPass& pass, const comm::RankAxis&, ConstTensorView dy, TensorView dx,
                                 TensorView dweights) const;
-  void through_choice(const BackwardPass& pass, TensorView dweights, TensorView dlogits) const;
+  void through_choice(const BackwardPass& pass, ConstTensorView dy, TensorView dweights, TensorView dlogits) const;
   void through_shared(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_gate(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void make_expert_gradients(Context&, Gradients, ConstTensorView dy_rows, const Saved&) const;
+  // W, all weights [T, E] of this rank's tokens, and what belongs to the biases that they multiply.
+  ScopedTensor spread_weights(Context&, DType type, const Saved&) const;
+  ConstTensorView of_biases(Weights weights, Parameter parameter) const {
+    return options_.bias ? weights[parameter] : ConstTensorView{};
+  }
+  void add_down_biases(Context&, Weights, TensorView y, const Saved&) const;
+  void add_gradients_of_weights(const BackwardPass& pass, ConstTensorView dy, TensorView dweights) const;
+  void make_bias_gradients(Context&, Gradients, ConstTensorView dlogits, const Saved&) const;
   // The gradient of the router, or of the gate.
   static void make_gradient(Context&, const Gradient&, ConstTensorView dlogits, const Saved&);
   ExpertRows own_rows(const Context&, ConstTensorView x_rows, const Saved&) const;

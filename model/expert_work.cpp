@@ -23,17 +23,22 @@ View of_each(const View& weights, int64_t experts) {
 Split split_of_gate_up(int64_t feed_forward) { return {0, {feed_forward, feed_forward}, {}}; }
 Split split_of_down(int64_t feed_forward) { return {1, {feed_forward}, {}}; }
 
-ExpertWork::ExpertWork(Context& context, ConstTensorView gate_up, ConstTensorView down, int64_t feed_forward)
+ExpertWork::ExpertWork(Context& context, const Weights& weights, int64_t feed_forward, const kernels::SwiGluRule& rule)
     : context_(context),
-      gate_up_(of_each(gate_up, down.shape[0] / gate_up.shape[1])),
-      down_(of_each(down, down.shape[0] / gate_up.shape[1])),
+      gate_up_(of_each(weights.gate_up, weights.down.shape[0] / weights.gate_up.shape[1])),
+      down_(of_each(weights.down, gate_up_.shape[0])),
+      rule_(rule),
       of_gate_up_(context, split_of_gate_up(feed_forward)),
-      of_down_(context, split_of_down(feed_forward)) {}
+      of_down_(context, split_of_down(feed_forward)) {
+  if (!weights.gate_up_bias.absent()) gate_up_bias_ = weights.gate_up_bias.reshaped({gate_up_.shape[0], gate_up_.shape[1]});
+}
 
 void ExpertWork::activate(const ExpertRows& rows, TensorView wide, TensorView activated) const {
   context_.kernels.grouped_matmul(
       {.a = rows.x, .b = gate_up_, .ends = rows.ends, .out = wide, .transpose_b = true, .cuts = of_gate_up_.cols()});
-  context_.kernels.weighted_swiglu({.gate_up = wide, .weights = rows.weights, .order = rows.order, .y = activated});
+  if (!gate_up_bias_.absent()) context_.kernels.add_expert_bias({.bias = gate_up_bias_, .ends = rows.ends, .out = wide});
+  context_.kernels.weighted_swiglu(
+      {.gate_up = wide, .weights = rows.weights, .order = rows.order, .y = activated, .rule = rule_});
 }
 
 void ExpertWork::apply_down(ConstTensorView activated, ConstTensorView ends, TensorView out) const {
@@ -50,7 +55,8 @@ void ExpertWork::backward(const ExpertRows& rows, ConstTensorView dy, ConstTenso
                                              .order = rows.order,
                                              .dgate_up = dwide,
                                              .dweights = dweights,
-                                             .ends = {of_down_.ends().begin(), of_down_.ends().end()}});
+                                             .ends = {of_down_.ends().begin(), of_down_.ends().end()},
+                                             .rule = rule_});
 }
 
 void ExpertWork::backward_input(ConstTensorView dwide, ConstTensorView ends, TensorView dx) const {
@@ -68,6 +74,25 @@ void make_gate_up_gradient(Context& context, const Gradient& gradient, int64_t e
                                     .out = of_each(gradient.view, experts),
                                     .accumulate = gradient.accumulate,
                                     .cuts = with_leaves(context, cuts.rows())});
+}
+
+ScopedTensor ones_of_rows(Context& context, DType dtype, int64_t rows) {
+  ScopedTensor ones(context.arena, dtype, {rows, 1});
+  context.kernels.initialize(ones, {Init::Kind::Ones, 0}, 0, 0);
+  return ones;
+}
+
+void make_gate_up_bias_gradient(Context& context, const Gradient& gradient, int64_t experts, const ExpertRows& rows,
+                                ConstTensorView dwide, ConstTensorView ones) {
+  if (gradient.view.absent()) return;
+  static const kernels::ProductCuts none;
+  context.kernels.grouped_gradient({.a = dwide,
+                                    .b = ones,
+                                    .ends = rows.ends,
+                                    .leaves = rows.leaves,
+                                    .out = gradient.view.reshaped({experts, dwide.shape[1], 1}),
+                                    .accumulate = gradient.accumulate,
+                                    .cuts = &none});
 }
 
 void make_down_gradient(Context& context, const Gradient& gradient, int64_t experts, int64_t feed_forward,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/layer.h"
+#include "kernels/experts.h"
 #include "tensor_parallel/axis_sum.h"
 
 namespace trivet::model {
@@ -15,8 +16,11 @@ struct ExpertRows {
 
 class ExpertWork {
  public:
-  // `gate_up` [E 2F, H], `down` [E H, F], of whose experts the whole width is `feed_forward`.
-  ExpertWork(Context& context, ConstTensorView gate_up, ConstTensorView down, int64_t feed_forward);
+  // `gate_up` [E 2F, H], perhaps with a bias [E 2F], and `down` [E H, F]; the whole width of an expert is `feed_forward`.
+  struct Weights {
+    ConstTensorView gate_up, gate_up_bias, down;
+  };
+  ExpertWork(Context& context, const Weights& weights, int64_t feed_forward, const kernels::SwiGluRule& rule);
 
   int64_t width() const { return down_.shape[2]; }  // F
 
@@ -33,13 +37,18 @@ class ExpertWork {
 
  private:
   Context& context_;
-  ConstTensorView gate_up_, down_;  // [E, ...]
+  ConstTensorView gate_up_, gate_up_bias_, down_;  // [E, ...]
+  kernels::SwiGluRule rule_;
   tensor_parallel::AxisCuts of_gate_up_, of_down_;
 };
 
 // The gradients of their weights; absent ones are skipped.
 void make_gate_up_gradient(Context& context, const Gradient& gradient, int64_t experts, int64_t feed_forward,
                            const ExpertRows& rows, ConstTensorView dwide);
+// A bias is the weight of an input that is 1 for each row: `ones` [rows, 1] are these inputs.
+void make_gate_up_bias_gradient(Context& context, const Gradient& gradient, int64_t experts, const ExpertRows& rows,
+                                ConstTensorView dwide, ConstTensorView ones);
+ScopedTensor ones_of_rows(Context& context, DType dtype, int64_t rows);
 void make_down_gradient(Context& context, const Gradient& gradient, int64_t experts, int64_t feed_forward,
                         const ExpertRows& rows, ConstTensorView dy, ConstTensorView activated);
 

@@ -9,7 +9,6 @@
 
 namespace trivet::model {
 
-using tensor_parallel::all_tokens;
 using tensor_parallel::AxisCuts;
 using tensor_parallel::AxisSum;
 using tensor_parallel::split_axis;

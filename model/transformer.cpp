@@ -43,6 +43,8 @@ std::optional<ExpertMlp::Options> expert_options(const Description& d, int64_t l
                             .shared_feed_forward = d.experts.shared_feed_forward_size,
                             .shared_gate = d.experts.shared_gate,
                             .rule = d.experts.rule,
+                            .swiglu = d.experts.swiglu,
+                            .bias = d.experts.bias,
                             .correction_bias = d.experts.correction_bias,
                             .bias_update_rate = d.experts.bias_update_rate,
                             .balance = d.experts.balance_loss,
@@ -72,6 +74,7 @@ TransformerBlock::Options block_options(const Description& d, int64_t layer) {
                         .query_step = d.query_temperature_length,
                         .score_scale = d.query_scale_size > 0 ? 1 / std::sqrt(d.query_scale_size) : 0,
                         .soft_cap = d.attention_soft_cap,
+                        .sinks = llama && d.attention_sinks,
                         .qk_norm = qk_norm && d.qk_norm_over == QkNormSpan::Head,
                         .whole_norm = qk_norm && d.qk_norm_over == QkNormSpan::Projection,
                         .norm_epsilon = d.norm_epsilon,
@@ -252,12 +255,14 @@ std::optional<Problem> find_rotary_problem(const Description& d) {
 
 // The first key beside latents that only other attention has.
 std::optional<Problem> find_key_beside_latents(const Description& d) {
-  const std::pair<const char*, bool> keys[] = {{"qkv_bias", d.qkv_bias},
-                                               {"qk_norm", d.qk_norm},
-                                               {"rotary_share", d.rotary_share != 1},
-                                               {"key_value_heads", d.key_value_heads != d.heads}};
-  for (const auto& [key, given] : keys)
-    if (given) return Problem{key, "is not accepted with model.latent_attention; leave it out"};
+  if (d.key_value_heads != d.heads)
+    return Problem{"key_value_heads",
+                   fmt::format("{} is not accepted with model.latent_attention, where it must be model.heads {}; leave it out",
+                               d.key_value_heads, d.heads)};
+  const char* const latent = "is not accepted with model.latent_attention; leave it out";
+  if (d.qkv_bias) return Problem{"qkv_bias", fmt::format("true {}", latent)};
+  if (d.qk_norm) return Problem{"qk_norm", fmt::format("true {}", latent)};
+  if (d.rotary_share != 1) return Problem{"rotary_share", fmt::format("{} {}", d.rotary_share, latent)};
   return {};
 }
 
@@ -353,9 +358,9 @@ constexpr auto keys_with(Own... own) {
 constexpr auto kGptKeys = keys_with("bias");
 constexpr auto kLlamaKeys =
     keys_with("qkv_bias", "out_bias", "qk_norm", "qk_norm_over", "query_temperature", "query_temperature_length",
-              "query_scale_size", "attention_soft_cap", "logits_soft_cap", "logits_scaling", "pre_norm", "post_norm",
-              "embedding_scale", "residual_scale", "gate_activation", "rotary_base", "window_rotary_base", "rotary_share",
-              "no_rotary_every", "rotary_scaling", "experts", "latent_attention");
+              "query_scale_size", "attention_sinks", "attention_soft_cap", "logits_soft_cap", "logits_scaling", "pre_norm",
+              "post_norm", "embedding_scale", "residual_scale", "gate_activation", "rotary_base", "window_rotary_base",
+              "rotary_share", "no_rotary_every", "rotary_scaling", "experts", "latent_attention");
 
 }  // namespace
 

@@ -255,12 +255,14 @@ void add_latent_attention_keys(KeyTable& table) {
 }
 
 void add_experts_keys(KeyTable& table) {
-  using kernels::ExpertRule;
+  using kernels::ExpertRule, kernels::SwiGluRule;
   using model::Experts;
   Section<Experts> experts(table, "model.experts", [](Config& c) -> Experts& { return c.model.experts; });
   Section<ExpertRule> rule(table, "model.experts", [](Config& c) -> ExpertRule& { return c.model.experts.rule; });
+  Section<SwiGluRule> swiglu(table, "model.experts", [](Config& c) -> SwiGluRule& { return c.model.experts.swiglu; });
   experts.own();
   rule.own();
+  swiglu.own();
   const auto if_enabled = [](KeyRefiner key) {
     return key.active_when("model.experts.count is more than 0", [](const Config& c) { return c.model.experts.enabled(); });
   };
@@ -287,6 +289,18 @@ void add_experts_keys(KeyTable& table) {
   if_enabled(rule.key("groups", &ExpertRule::groups, "groups of experts, of which a token uses only some").between(1, 1 << 14));
   if_enabled(
       rule.key("groups_per_token", &ExpertRule::groups_per_token, "groups from which a token chooses").between(1, 1 << 14));
+  if_enabled(experts.key("bias", &Experts::bias, "the router and the experts have biases"));
+  if_enabled(
+      swiglu
+          .key("swiglu_limit", &SwiGluRule::limit,
+               "limit of what goes into the SwiGLU of experts: the gate's is at most this, the other is cut on both sides; "
+               "0: none")
+          .at_least(0));
+  if_enabled(swiglu
+                 .key("swiglu_alpha", &SwiGluRule::alpha,
+                      "factor within the sigmoid of this SwiGLU, gate x sigmoid(alpha gate) x (up + offset)")
+                 .more_than(0));
+  if_enabled(swiglu.key("swiglu_offset", &SwiGluRule::offset, "offset in it"));
   if_enabled(experts.key("correction_bias", &Experts::correction_bias,
                          "each expert has a bias, which is added to its scores when experts are chosen, but not to weights"));
   experts
@@ -405,6 +419,8 @@ void add_model_keys(KeyTable& table) {
   key("query_scale_size", &Description::query_scale_size,
       "scores of attention are divided by the square root of this number; 0: head_size")
       .at_least(0);
+  key("attention_sinks", &Description::attention_sinks,
+      "each head has one more score in its softmax, a parameter that belongs to no token");
   key("attention_soft_cap", &Description::attention_soft_cap,
       "limit of the scores of attention: they become cap tanh(score / cap); 0: none")
       .at_least(0);

@@ -322,6 +322,7 @@ std::string llama_like_obstacle(const model::Description& d, const LlamaFeatures
   if (!d.pre_norm) return "model.pre_norm is false";
   if (d.post_norm) return "model.post_norm is true";
   if (d.query_scale_size != 0) return fmt::format("model.query_scale_size is {}", d.query_scale_size);
+  if (d.attention_sinks) return "model.attention_sinks is true";
   if (d.attention_soft_cap != 0) return fmt::format("model.attention_soft_cap is {}", d.attention_soft_cap);
   if (d.logits_soft_cap != 0) return fmt::format("model.logits_soft_cap is {}", d.logits_soft_cap);
   if (d.embedding_scale != 1) return fmt::format("model.embedding_scale is {}", d.embedding_scale);

@@ -55,6 +55,8 @@ std::string experts_obstacle(const model::Description& d, const RouterFeatures& 
     return fmt::format("model.experts.shared_feed_forward_size is {}", experts.shared_feed_forward_size);
   if ((features.shared && experts.shared_gate) != features.shared_gate)
     return fmt::format("model.experts.shared_gate is {}", experts.shared_gate);
+  if (experts.bias) return "model.experts.bias is true";
+  if (!experts.swiglu.usual()) return fmt::format("model.experts.swiglu_limit is {}", experts.swiglu.limit);
   if (experts.correction_bias != features.correction_bias)
     return fmt::format("model.experts.correction_bias is {}", experts.correction_bias);
   if (experts.rule.score != features.score) return fmt::format("model.experts.score is \"{}\"", name_of(experts.rule.score));

@@ -141,6 +141,42 @@ void compute(const MergeAttention& args, int threads) {
   });
 }
 
+void compute(const AttentionSinks& args, int threads) {
+  const int64_t tokens = args.out.shape[1], heads = args.heads(), size = args.out.shape[2] / heads;
+  dispatch_float(args.out.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    for_each_piece(args.out.shape[0] * heads, threads, [&](int64_t piece) {
+      const int64_t sequence = piece / heads, head = piece % heads;
+      const Sum sink = widen<Sum>(args.sinks.as<T>()[head]);
+      for (int64_t token = 0; token < tokens; ++token) {
+        Sum& sum = args.log_sum_exp.as<Sum>()[piece * tokens + token];
+        const Sum distance = sink - sum, weight = 1 / (1 + std::exp(distance));
+        sum += std::max(distance, Sum{0}) + std::log1p(std::exp(-std::abs(distance)));
+        T* out = args.out.as<T>() + ((sequence * tokens + token) * heads + head) * size;
+        for (int64_t e = 0; e < size; ++e) out[e] = narrow<T>(weight * widen<Sum>(out[e]));
+      }
+    });
+  });
+}
+
+void compute(const AttentionSinksBackward& args, int threads) {
+  const int64_t tokens = args.out.shape[1], heads = args.heads(), size = args.out.shape[2] / heads;
+  dispatch_float(args.out.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    for_each_piece(args.out.shape[0] * tokens, threads, [&](int64_t row) {
+      const int64_t sequence = row / tokens, token = row % tokens;
+      for (int64_t head = 0; head < heads; ++head) {
+        const int64_t first = (row * heads + head) * size;
+        Sum product = 0;
+        for (int64_t e = first; e < first + size; ++e)
+          product += widen<Sum>(args.dout.as<T>()[e]) * widen<Sum>(args.out.as<T>()[e]);
+        const Sum sum = args.log_sum_exp.as<Sum>()[(sequence * heads + head) * tokens + token];
+        args.dsinks.as<T>()[row * heads + head] = narrow<T>(-std::exp(widen<Sum>(args.sinks.as<T>()[head]) - sum) * product);
+      }
+    });
+  });
+}
+
 std::vector<AttentionPart> attention_parts(const AttentionSizes& sizes, ConstTensorView documents) {
   std::vector<AttentionPart> parts;
   const int64_t all = sizes.tokens;

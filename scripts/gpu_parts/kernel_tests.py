@@ -14,6 +14,8 @@ NEVER_LAUNCHED = {
     "experts.cu": ["KernelsOnEveryDevice.*Expert*", "KernelsOnEveryDevice.CountRows*", "KernelsOnEveryDevice.GatheredRows*",
                    "KernelsOnEveryDevice.CombineRows*", "KernelsOnEveryDevice.WeightedSwiGlu*"],
     "gated_rows.cu": ["KernelsOnEveryDevice.*Gate*", "KernelsOnEveryDevice.BiasesOfExperts*"],
+    "attention_sinks.cu": ["KernelsOnEveryDevice.AttentionSinks*"],
+    "expert_biases.cu": ["KernelsOnEveryDevice.BiasesAreAdded*", "KernelsOnEveryDevice.WeightsAreSpread*"],
     "grouped.cu": ["KernelsOnEveryDevice.Grouped*"],
     "copy_runs.cu": ["KernelsOnEveryDevice.CopyRuns*"],
     "documents of attention": ["*CudaAttention.*_documents*"],

@@ -143,6 +143,7 @@ TEST(OptionsOfLlama, GiveTheBitsOfOneRankInLayoutMode) {
 TEST(OptionsOfLlama, WithLimitsAndLongRotationGiveTheBitsOfOneRankInLayoutMode) {
   Config config = layout_config();
   config.model.query_scale_size = 3;
+  config.model.attention_sinks = true;
   config.model.attention_soft_cap = 0.3;
   config.model.logits_soft_cap = 1.5;
   config.model.attention_window = 5;

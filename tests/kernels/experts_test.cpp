@@ -400,7 +400,7 @@ struct Activation {
   }
   HostTensor forward(Kernels& kernels) {
     HostTensor y = HostTensor::poisoned(dy.view().dtype, {rows, width});
-    kernels.weighted_swiglu({gate_up.view(), weights.view(), view_of(order), y.view()});
+    kernels.weighted_swiglu({gate_up.view(), weights.view(), view_of(order), y.view(), {}});
     return y;
   }
   std::vector<HostTensor> backward(Kernels& kernels, const std::vector<int64_t>& ends) {

@@ -171,8 +171,8 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->count_rows({ends, counts});
   meta->gather_rows({all, order, rows});
   meta->combine_rows({rows, chosen, all});
-  meta->weighted_swiglu({both, weights, order, rows});
-  meta->weighted_swiglu_backward({rows, both, weights, order, both, weights, {}});
+  meta->weighted_swiglu({both, weights, order, rows, {}});
+  meta->weighted_swiglu_backward({rows, both, weights, order, both, weights, {}, {}});
   meta->grouped_matmul({.a = rows, .b = matrices, .ends = ends, .out = both});
   meta->grouped_gradient({.a = rows, .b = both, .ends = ends, .out = matrices});
   meta->copy_runs({.from = some, .out = x, .counts = {1, 2, 4}, .run = 8, .from_steps = {0, 32, 8}, .out_steps = {0, 48, 8}});

@@ -95,7 +95,9 @@ TEST_P(ContextParallel, AttentionOfEveryKindIsAsOnOneRank) {
   after.pre_norm = false;
   after.attention.query_growth = 0.7;
   after.attention.query_step = 3;
-  for (const TransformerBlock::Options& options : {normalized, window, scaled, after, latent_block(0)})
+  TransformerBlock::Options sinks = window;
+  sinks.attention.sinks = true;
+  for (const TransformerBlock::Options& options : {normalized, window, scaled, after, sinks, latent_block(0)})
     expect_same(options, {2, 8, 32});
   expect_same(both_ways, {2, 8, 24});
 }

@@ -120,6 +120,20 @@ TEST(Attention, GradientsMatchDifferencesWithANormOfWholeProjectionsABiasAndQuer
   expect_right(attention, {.input_shape = {2, 5, 12}});
 }
 
+TEST(Attention, GradientsMatchDifferencesWithSinks) {
+  const Attention attention("a", {.hidden = 12,
+                                  .heads = 4,
+                                  .key_value_heads = 2,
+                                  .dropout = 0.3,
+                                  .window = 3,
+                                  .rotary_base = 100,
+                                  .soft_cap = 2,
+                                  .sinks = true});
+  EXPECT_EQ(attention.parameters().back().name, "sinks");
+  EXPECT_EQ(attention.parameters().back().shape, Shape{4});
+  expect_right(attention, {.input_shape = {2, 5, 12}});
+}
+
 TEST(Attention, GradientsMatchDifferencesWithLatents) {
   Attention::Options options{
       .hidden = 7,
@@ -159,7 +173,7 @@ TEST(Mlp, GradientsMatchDifferences) {
 // The differences are too small to change a choice of experts, which would be no gradient.
 TEST(ExpertMlp, GradientsMatchDifferences) {
   const ExpertMlp::Options softmax{.hidden = 6, .experts = 4, .chosen = 2, .feed_forward = 5};
-  ExpertMlp::Options plain = softmax, sigmoid = softmax, all = softmax, gated = softmax;
+  ExpertMlp::Options plain = softmax, sigmoid = softmax, all = softmax, gated = softmax, biased = softmax;
   plain.rule.normalize = false;
   sigmoid.rule = {.score = kernels::ExpertScore::Sigmoid, .scale = 2.5, .groups = 2, .groups_per_token = 1};
   sigmoid.shared_feed_forward = 7;
@@ -167,7 +181,9 @@ TEST(ExpertMlp, GradientsMatchDifferences) {
   all.chosen = 3;
   gated.shared_feed_forward = 5;
   gated.shared_gate = gated.correction_bias = true;
-  for (const ExpertMlp::Options& options : {softmax, plain, sigmoid, all, gated})
+  biased.bias = true;
+  biased.swiglu = {.limit = 0.8, .alpha = 1.7, .offset = 1};
+  for (const ExpertMlp::Options& options : {softmax, plain, sigmoid, all, gated, biased})
     expect_right(ExpertMlp(options), {.input_shape = {2, 4, 6}});
 }
 

@@ -75,6 +75,12 @@ TEST_P(TensorParallel, LatentAttentionIsAsOnOneRank) {
   expect_as_one_rank(TransformerBlock("b", latent_block(0.3)), {.input_shape = {2, 5, 32}}, size());
 }
 
+TEST_P(TensorParallel, SinksOfAttentionAreAsOnOneRank) {
+  TransformerBlock::Options options = llama_block(0.3, 4);
+  options.attention.sinks = true;
+  expect_as_one_rank(TransformerBlock("b", options), {.input_shape = {2, 5, 32}}, size());
+}
+
 TEST_P(TensorParallel, ABlockWithSecondNormsAndGegluIsAsOnOneRank) {
   TransformerBlock::Options options = llama_block(0.3, 4);
   options.mlp.activation = Activation::GeGlu;

@@ -19,6 +19,21 @@
 #include "kernels/expert_balance.h"
 #include "kernels/verdict.h"
 
+namespace trivet::kernels::cpu {
+namespace {
+
+template <typename Sum>
+struct SwiGluLimits {
+  explicit SwiGluLimits(const SwiGluRule& rule)
+      : limit(rule.limit > 0 ? static_cast<Sum>(rule.limit) : std::numeric_limits<Sum>::infinity()),
+        alpha(static_cast<Sum>(rule.alpha)),
+        offset(static_cast<Sum>(rule.offset)) {}
+  Sum limit, alpha, offset;
+};
+
+}  // namespace
+}  // namespace trivet::kernels::cpu
+
 #define TRIVET_LOOPS "kernels/cpu/fused/experts_loops.inl"
 #include "kernels/cpu/for_each_isa.inl"
 
@@ -279,14 +294,20 @@ void compute(const CombineRows& args, int threads) {
 
 void compute(const WeightedSwiGlu& args, int threads) {
   dispatch_float(args.y.dtype, [&]<typename T>() {
-    const auto loop = by_isa(&baseline::weighted_swiglu<T>, &v3::weighted_swiglu<T>, &v4::weighted_swiglu<T>);
+    const auto usual = by_isa(&baseline::weighted_swiglu<T>, &v3::weighted_swiglu<T>, &v4::weighted_swiglu<T>);
+    const auto limited =
+        by_isa(&baseline::weighted_limited_swiglu<T>, &v3::weighted_limited_swiglu<T>, &v4::weighted_limited_swiglu<T>);
+    const SwiGluLimits<SumOf<T>> limits(args.rule);
     const T* gate_up = args.gate_up.as<T>();
     const auto* weights = args.weights.as<SumOf<T>>();
     const int64_t width = args.y.shape[1];
     for_each_range(args.y.shape[0], threads, 1, width, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        loop(gate_up + 2 * row * width, gate_up + (2 * row + 1) * width, args.y.as<T>() + row * width,
-             weights[args.order.as<int32_t>()[row]], width);
+      for (int64_t row = begin; row < end; ++row) {
+        const T *gate = gate_up + 2 * row * width, *up = gate + width;
+        T* y = args.y.as<T>() + row * width;
+        const auto weight = weights[args.order.as<int32_t>()[row]];
+        args.rule.usual() ? usual(gate, up, y, weight, width) : limited(gate, up, y, weight, width, limits);
+      }
     });
   });
 }
@@ -294,8 +315,11 @@ void compute(const WeightedSwiGlu& args, int threads) {
 void compute(const WeightedSwiGluBackward& args, int threads) {
   dispatch_float(args.dy.dtype, [&]<typename T>() {
     using Sum = SumOf<T>;
-    const auto loop =
+    const auto usual =
         by_isa(&baseline::weighted_swiglu_backward<T>, &v3::weighted_swiglu_backward<T>, &v4::weighted_swiglu_backward<T>);
+    const auto limited = by_isa(&baseline::weighted_limited_swiglu_backward<T>, &v3::weighted_limited_swiglu_backward<T>,
+                                &v4::weighted_limited_swiglu_backward<T>);
+    const SwiGluLimits<Sum> limits(args.rule);
     const auto sum_of = by_isa(&baseline::sum_of<Sum>, &v3::sum_of<Sum>, &v4::sum_of<Sum>);
     const T *dy = args.dy.as<T>(), *gate_up = args.gate_up.as<T>();
     T* dgate_up = args.dgate_up.as<T>();
@@ -307,8 +331,11 @@ void compute(const WeightedSwiGluBackward& args, int threads) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t gate = 2 * row * width, up = gate + width;
         const int32_t choice = args.order.as<int32_t>()[row];
-        loop(dy + row * width, gate_up + gate, gate_up + up, dgate_up + gate, dgate_up + up, terms,
-             args.weights.as<Sum>()[choice], width);
+        const Sum weight = args.weights.as<Sum>()[choice];
+        if (args.rule.usual())
+          usual(dy + row * width, gate_up + gate, gate_up + up, dgate_up + gate, dgate_up + up, terms, weight, width);
+        else
+          limited(dy + row * width, gate_up + gate, gate_up + up, dgate_up + gate, dgate_up + up, terms, weight, width, limits);
         const auto sum = balanced_sum<Sum>(0, static_cast<int64_t>(ends.size()), [&](int64_t chunk) -> std::optional<Sum> {
           const int64_t first = chunk == 0 ? 0 : ends[chunk - 1];
           if (first == ends[chunk]) return std::nullopt;
@@ -316,6 +343,45 @@ void compute(const WeightedSwiGluBackward& args, int threads) {
         });
         args.dweights.as<Sum>()[choice] = sum.value_or(Sum(0));
       }
+    });
+  });
+}
+
+void compute(const AddExpertBias& args, int threads) {
+  const int64_t rows = args.out.shape[0], width = args.out.shape[1], ranges = args.ends.shape[1];
+  const int32_t* ends = args.ends.as<int32_t>();
+  dispatch_float(args.out.dtype, [&]<typename T>() {
+    const auto add = by_isa(&baseline::add_to<T>, &v3::add_to<T>, &v4::add_to<T>);
+    for_each_range(rows, threads, 1, width, [&](int64_t begin, int64_t end) {
+      int64_t expert = 0;
+      for (int64_t row = begin; row < end; ++row) {
+        while (ends[(expert + 1) * ranges - 1] <= row) ++expert;
+        add(args.bias.as<T>() + expert * width, args.out.as<T>() + row * width, width);
+      }
+    });
+  });
+}
+
+void compute(const SpreadWeights& args, int threads) {
+  const int64_t chosen = args.chosen.shape[1], experts = args.out.shape[1];
+  dispatch_float(args.out.dtype, [&]<typename T>() {
+    for_each_range(args.out.shape[0], threads, 1, experts, [&](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) {
+        T* out = args.out.as<T>() + token * experts;
+        std::fill_n(out, experts, T{});
+        for (int64_t k = token * chosen; k < (token + 1) * chosen; ++k)
+          out[args.chosen.as<int32_t>()[k]] = narrow<T>(args.weights.as<SumOf<T>>()[k]);
+      }
+    });
+  });
+}
+
+void compute(const AddChosen& args, int threads) {
+  const int64_t chosen = args.chosen.shape[1], experts = args.x.shape[1];
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    for_each_range(args.x.shape[0], threads, 1, chosen, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin * chosen; k < end * chosen; ++k)
+        args.out.as<SumOf<T>>()[k] += widen<SumOf<T>>(args.x.as<T>()[k / chosen * experts + args.chosen.as<int32_t>()[k]]);
     });
   });
 }

@@ -49,6 +49,42 @@ void weighted_swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate,
   }
 }
 
+// The same for a SwiGLU with limits (kernels/experts.h, SwiGluRule).
+template <typename T>
+void weighted_limited_swiglu(const T* gate, const T* up, T* y, SumOf<T> weight, int64_t count, SwiGluLimits<SumOf<T>> rule) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const Sum g = read(gate[e]), u = read(up[e]);
+    const Sum value = g > rule.limit ? rule.limit : g;
+    const Sum factor = (u > rule.limit ? rule.limit : u < -rule.limit ? -rule.limit : u) + rule.offset;
+    y[e] = write<T>(value / (Sum(1) + exponential(-rule.alpha * value)) * factor * weight);
+  }
+}
+
+template <typename T>
+void weighted_limited_swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, SumOf<T>* terms,
+                                      SumOf<T> weight, int64_t count, SwiGluLimits<SumOf<T>> rule) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const Sum g = read(gate[e]), u = read(up[e]), gradient = read(dy[e]);
+    const Sum value = g > rule.limit ? rule.limit : g;
+    const Sum factor = (u > rule.limit ? rule.limit : u < -rule.limit ? -rule.limit : u) + rule.offset;
+    const Sum turn = rule.alpha * value, small = exponential(turn < 0 ? turn : -turn), whole = Sum(1) + small;
+    const Sum open = (turn < 0 ? small : Sum(1)) / whole, slope = small / (whole * whole);
+    terms[e] = gradient * (value * open * factor);
+    dgate[e] = write<T>(g > rule.limit ? Sum(0) : gradient * weight * factor * (open + turn * slope));
+    dup[e] = write<T>(u > rule.limit || u < -rule.limit ? Sum(0) : gradient * weight * value * open);
+  }
+}
+
+template <typename T>
+void add_to(const T* x, T* y, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) y[e] = write<T>(read(y[e]) + read(x[e]));
+}
+
 template <typename T, typename From>
 void add_rows(const From* const* rows, int64_t count, T* out, int64_t width) {
   using Sum = SumOf<T>;

@@ -367,6 +367,26 @@ struct CombineOp {
   }
 };
 
+// SwiGluRule on the device. The usual rule has no limits, so that its results are those of kernels without a rule.
+template <typename Sum>
+struct Limits {
+  explicit Limits(const SwiGluRule& rule)
+      : usual(rule.usual()),
+        limit(rule.limit > 0 ? static_cast<Sum>(rule.limit) : std::numeric_limits<Sum>::infinity()),
+        alpha(static_cast<Sum>(rule.alpha)),
+        offset(static_cast<Sum>(rule.offset)) {}
+  bool usual;
+  Sum limit, alpha, offset;
+
+  __device__ __forceinline__ Sum gate(Sum g) const { return !usual && g > limit ? limit : g; }
+  __device__ __forceinline__ Sum turn(Sum gate) const { return usual ? gate : alpha * gate; }
+  __device__ __forceinline__ Sum factor(Sum u) const {
+    return usual ? u : (u > limit ? limit : u < -limit ? -limit : u) + offset;
+  }
+  __device__ __forceinline__ bool cuts_gate(Sum g) const { return !usual && g > limit; }
+  __device__ __forceinline__ bool cuts_up(Sum u) const { return !usual && (u > limit || u < -limit); }
+};
+
 // Rows of gate_up are [gate | up], each `width` long.
 template <typename T>
 struct WeightedSwiGluOp {
@@ -375,6 +395,7 @@ struct WeightedSwiGluOp {
   const int32_t* order;
   T* y;
   int64_t width;
+  Limits<SumOf<T>> limits;
   template <int N>
   struct Loaded {
     Pack<T, N> gate, up;
@@ -391,8 +412,8 @@ struct WeightedSwiGluOp {
     Pack<T, N> out;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const Sum value = widen(loaded.gate[i]);
-      out[i] = narrow<T>(quotient(value, Sum(1) + exponential(-value)) * widen(loaded.up[i]) * loaded.weight);
+      const Sum value = limits.gate(widen(loaded.gate[i])), factor = limits.factor(widen(loaded.up[i]));
+      out[i] = narrow<T>(quotient(value, Sum(1) + exponential(-limits.turn(value))) * factor * loaded.weight);
     }
     store_pack(y + row * width + col, out);
   }
@@ -414,6 +435,7 @@ struct WeightedSwiGluGradient {
   T* dgate_up;
   Sum* dweights;
   int64_t rows, width;
+  Limits<Sum> limits;
 
   // Adds the terms of N adjacent elements of dweights to `sum`.
   template <int N>
@@ -424,12 +446,13 @@ struct WeightedSwiGluGradient {
     Pack<T, N> dgate, dup;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const Sum value = widen(gates[i]), gradient = widen(gradients[i]), factor = widen(ups[i]);
-      const Sum small = exponential(value < 0 ? value : -value), whole = Sum(1) + small;
-      const Sum open = quotient(value < 0 ? small : Sum(1), whole), slope = quotient(small, whole * whole);
+      const Sum gate = widen(gates[i]), up = widen(ups[i]), gradient = widen(gradients[i]);
+      const Sum value = limits.gate(gate), factor = limits.factor(up), turn = limits.turn(value);
+      const Sum small = exponential(turn < 0 ? turn : -turn), whole = Sum(1) + small;
+      const Sum open = quotient(turn < 0 ? small : Sum(1), whole), slope = quotient(small, whole * whole);
       sum += gradient * (value * open * factor);
-      dgate[i] = narrow<T>(gradient * weight * factor * (open + value * slope));
-      dup[i] = narrow<T>(gradient * weight * value * open);
+      dgate[i] = narrow<T>(limits.cuts_gate(gate) ? Sum(0) : gradient * weight * factor * (open + turn * slope));
+      dup[i] = narrow<T>(limits.cuts_up(up) ? Sum(0) : gradient * weight * value * open);
     }
     store_pack(dgate_up + gate_place, dgate);
     store_pack(dgate_up + gate_place + width, dup);
@@ -559,8 +582,9 @@ void compute(const CombineRows& args, const Launch& launch) {
 void compute(const WeightedSwiGlu& args, const Launch& launch) {
   dispatch_device_float(args.y.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
-    const WeightedSwiGluOp<T> op{data_of<T>(args.gate_up), data_of<SumOf<T>>(args.weights), data_of<int32_t>(args.order),
-                                 data_of<T>(args.y), args.y.shape[1]};
+    const WeightedSwiGluOp<T> op{
+        data_of<T>(args.gate_up), data_of<SumOf<T>>(args.weights), data_of<int32_t>(args.order), data_of<T>(args.y),
+        args.y.shape[1],          Limits<SumOf<T>>(args.rule)};
     launch_rows<kPack, 2>(op, args.y.shape[0], op.width, aligned_for_packs<kPack>(op.gate_up, op.y), launch);
   });
 }
@@ -580,7 +604,8 @@ void compute(const WeightedSwiGluBackward& args, const Launch& launch) {
                                        data_of<T>(args.dgate_up),
                                        data_of<SumOf<T>>(args.dweights),
                                        args.dy.shape[0],
-                                       args.dy.shape[1]};
+                                       args.dy.shape[1],
+                                       Limits<SumOf<T>>(args.rule)};
     const bool aligned = op.width % kPack == 0 && aligned_for_packs<kPack>(op.dy, op.gate_up, op.dgate_up);
     TRIVET_LAUNCH(weighted_swiglu_backward<T>, static_cast<unsigned>((op.rows + kWarpsOfBlock - 1) / kWarpsOfBlock),
                   kWarpsOfBlock * kWarp, 0, launch.stream, op, chunks, aligned);
