@@ -3,42 +3,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "core/error.h"
 #include "core/printable.h"
 #include "model/model.h"
 
 namespace trivet::hugging_face {
-namespace {
-
-// Types whose models are like some that are read, and what keeps them from it.
-struct Lack {
-  std::string_view model_type, what;
-};
-constexpr std::array<Lack, 1> kLacking{{{"gpt_oss",
-                                         "its attention has sinks, and its experts have biases and a SwiGLU with limits, which "
-                                         "are not computed in this version"}}};
-
-}  // namespace
 
 std::span<const Architecture> architectures() {
-  static const Architecture all[] = {gpt2(),     llama(),       mistral(),     qwen2(),         qwen3(),     phi3(),
-                                     gemma2(),   gemma3(),      mixtral(),     qwen3_moe(),     qwen2_moe(), dots1(),
-                                     glm4_moe(), deepseek_v2(), deepseek_v3(), glm4_moe_lite(), smollm3(),   seed_oss(),
-                                     granite(),  olmo2(),       olmo3(),       olmoe(),         exaone4(),   ministral3()};
+  static const Architecture all[] = {
+      gpt2(),      llama(),     mistral(), qwen2(),    qwen3(),       phi3(),        gemma2(),        gemma3(),  mixtral(),
+      qwen3_moe(), qwen2_moe(), dots1(),   glm4_moe(), deepseek_v2(), deepseek_v3(), glm4_moe_lite(), smollm3(), seed_oss(),
+      granite(),   olmo2(),     olmo3(),   olmoe(),    exaone4(),     ministral3(),  gpt_oss()};
   return all;
 }
 
 const Architecture& architecture_of(const std::string& model_type, const std::string& path) {
   const auto found = std::ranges::find(architectures(), std::string_view(model_type), &Architecture::model_type);
   if (found != architectures().end()) return *found;
-  const auto lack = std::ranges::find(kLacking, std::string_view(model_type), &Lack::model_type);
   std::string known;
   for (const Architecture& architecture : architectures())
     known += fmt::format("{}\"{}\"", known.empty() ? "" : ", ", architecture.model_type);
-  throw ConfigError(fmt::format("{}: model_type: \"{}\" is not accepted{}; use one of {}", printable(path),
-                                printable(model_type), lack == kLacking.end() ? "" : fmt::format(": {}", lack->what), known));
+  throw ConfigError(
+      fmt::format("{}: model_type: \"{}\" is not accepted; use one of {}", printable(path), printable(model_type), known));
 }
 
 std::set<std::string> float32_tensors(const Architecture& architecture, const model::Description& description) {

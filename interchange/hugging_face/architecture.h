@@ -33,6 +33,8 @@ struct Architecture {
   checkpoint::MappedSource::Table (*weights)(const model::Description&);
   // The same if the experts of a layer are in two tensors (fused_experts.h); null: it has no experts.
   checkpoint::MappedSource::Table (*fused_weights)(const model::Description&) = nullptr;
+  // The experts of a layer are together in a form of their own (transposed_experts.h).
+  bool transposed_experts = false;
   // Says why a tensor of the files is left out; empty: it is no part of such a model. Null: none is.
   std::string (*why_left_out)(const foreign::TensorFiles&, const model::Description&, const std::string& name) = nullptr;
 };
@@ -68,5 +70,6 @@ Architecture olmo3();
 Architecture olmoe();
 Architecture exaone4();
 Architecture ministral3();
+Architecture gpt_oss();
 
 }  // namespace trivet::hugging_face

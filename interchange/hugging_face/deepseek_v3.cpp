@@ -79,8 +79,9 @@ OrderedJson read_glm4_moe_lite(ConfigFile& file) {
                                              .rotary_base = 1e4});
   read_latent_attention(
       file, {.query_rank = 768, .key_value_rank = 512, .plain_size = 192, .rotary_size = 64, .value_size = 256}, model);
+  const int64_t dense = file.has(kMlpTypes) ? 0 : 1;
   read_deepseek_experts(
-      file, {.experts = 64, .chosen = 4, .shared = 1, .feed_forward = 1536, .dense = 1, .normalize = true, .scale = 1.8},
+      file, {.experts = 64, .chosen = 4, .shared = 1, .feed_forward = 1536, .dense = dense, .normalize = true, .scale = 1.8},
       model);
   read_types_of_layers(file, model);
   read_common_keys(file);
@@ -90,6 +91,13 @@ OrderedJson read_glm4_moe_lite(ConfigFile& file) {
 std::string obstacle_of(const model::Description& d) {
   std::string obstacle = latent_attention_obstacle(d);
   return obstacle.empty() ? deepseek_experts_obstacle(d) : obstacle;
+}
+
+// Its list says of each layer whether it has experts.
+std::string obstacle_of_lite(const model::Description& d) {
+  model::Description rest = d;
+  rest.experts.dense_blocks.clear();
+  return obstacle_of(rest);
 }
 
 void write_deepseek_v3(const model::Description& d, OrderedJson& json) {
@@ -102,6 +110,7 @@ void write_deepseek_v3(const model::Description& d, OrderedJson& json) {
 
 void write_glm4_moe_lite(const model::Description& d, OrderedJson& json) {
   write_deepseek_v3(d, json);
+  json.erase("first_k_dense_replace");
   json[kMlpTypes] = OrderedJson::array();
   for (int64_t i = 0; i < d.layers; ++i) json[kMlpTypes].push_back(model::has_experts(d, i) ? "sparse" : "dense");
 }
@@ -130,6 +139,7 @@ Architecture glm4_moe_lite() {
   lite.model_type = "glm4_moe_lite";
   lite.class_name = "Glm4MoeLiteForCausalLM";
   lite.read = read_glm4_moe_lite;
+  lite.obstacle = obstacle_of_lite;
   lite.write = write_glm4_moe_lite;
   return lite;
 }

@@ -32,6 +32,7 @@
 #include "interchange/hugging_face/pretrained_model.h"
 #include "interchange/hugging_face/same_model.h"
 #include "interchange/hugging_face/text_files.h"
+#include "interchange/hugging_face/transposed_experts.h"
 
 namespace trivet::hugging_face {
 
@@ -100,6 +101,12 @@ MappedSource::Table inverted(const MappedSource::Table& table, const LoadedStep&
   return inverse;
 }
 
+std::vector<std::string> names_of(const MappedSource::Table& table) {
+  std::vector<std::string> names;
+  for (const auto& [name, rows] : table) names.push_back(name);
+  return names;
+}
+
 // The type of each tensor in the files.
 struct TensorTypes {
   DType of_most = DType::Float32;
@@ -109,7 +116,7 @@ struct TensorTypes {
 };
 
 // The tensors of each file.
-std::vector<std::vector<std::string>> divide(const MappedSource::Table& table, const MappedSource& source,
+std::vector<std::vector<std::string>> divide(const MappedSource::Table& table, const TensorSource& source,
                                              const TensorTypes& types, const ExportOptions& options) {
   std::vector<std::vector<std::string>> shards;
   int64_t bytes = 0;
@@ -147,7 +154,7 @@ void narrow(std::span<const float> from, std::byte* to, const std::string& tenso
 // Writes the files of one export.
 class Writer {
  public:
-  Writer(FileSystem& files, const MappedSource& source, TensorTypes types, const ExportOptions& options)
+  Writer(FileSystem& files, const TensorSource& source, TensorTypes types, const ExportOptions& options)
       : files_(files), source_(source), types_(std::move(types)), options_(options) {}
 
   void write_text_file(const std::string& name, std::string_view text) {
@@ -191,7 +198,7 @@ class Writer {
   }
 
   FileSystem& files_;
-  const MappedSource& source_;
+  const TensorSource& source_;
   TensorTypes types_;
   const ExportOptions& options_;
   std::vector<float> values_;
@@ -460,7 +467,12 @@ Exported write_step(FileSystem& files, const LoadedStep& step, const std::string
   const std::unique_ptr<MergedSource> merged =
       description.lora.enabled() ? std::make_unique<MergedSource>(as_float32, description) : nullptr;
   const TensorSource& weights = merged ? static_cast<const TensorSource&>(*merged) : as_float32;
-  const MappedSource source(weights, table);
+  const MappedSource mapped(weights, table);
+  const std::unique_ptr<TransposedExperts> transposed =
+      architecture.transposed_experts
+          ? std::make_unique<TransposedExperts>(mapped, names_of(table), description, TransposedExperts::To::Theirs)
+          : nullptr;
+  const TensorSource& source = transposed ? static_cast<const TensorSource&>(*transposed) : mapped;
   const TensorTypes types{*options.dtype, float32_tensors(architecture, description)};
   const auto shards = divide(table, source, types, options);
   const auto claim = begin_directory(files, options.output);

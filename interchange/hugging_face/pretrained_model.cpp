@@ -17,11 +17,12 @@
 #include "interchange/hugging_face/fused_experts.h"
 #include "interchange/hugging_face/model_files.h"
 #include "interchange/hugging_face/same_model.h"
+#include "interchange/hugging_face/transposed_experts.h"
 #include "model/model.h"
 
 namespace trivet::hugging_face {
 
-using checkpoint::MappedSource, checkpoint::TheirRows;
+using checkpoint::MappedSource, checkpoint::TensorSource, checkpoint::TheirRows;
 namespace {
 
 // Keys of every model that change no results of training: names, tokens that only generation needs, and its options.
@@ -155,7 +156,7 @@ PretrainedModel::PretrainedModel(foreign::ModelSource source)
   const foreign::TensorFiles& tensors = *source_.tensors;
   described_.notes.insert(described_.notes.end(), source_.notes.begin(), source_.notes.end());
   const bool fused = architecture().fused_weights && holds_fused_experts(tensors);
-  check_enough_tensors(fused);
+  check_enough_tensors(fused || architecture().transposed_experts);
   if (fused) settle_fused_experts(*source_.tensors, description());
   MappedSource::Table table = fused ? architecture().fused_weights(description()) : architecture().weights(description());
   remove_absent_prefix(tensors, architecture().prefix, table);
@@ -164,7 +165,9 @@ PretrainedModel::PretrainedModel(foreign::ModelSource source)
       for (TheirRows& rows : all) rows.transposed = false;
   settle_tied_head(table);
   check_all_used(table);
-  weights_ = std::make_unique<MappedSource>(tensors, std::move(table));
+  if (architecture().transposed_experts)
+    experts_ = std::make_unique<TransposedExperts>(tensors, tensors.names(), description(), TransposedExperts::To::Ours);
+  weights_ = std::make_unique<MappedSource>(experts_ ? *experts_ : static_cast<const TensorSource&>(tensors), std::move(table));
   check_shapes(*weights_, description());
 }
 

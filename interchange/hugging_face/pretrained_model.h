@@ -51,6 +51,7 @@ class PretrainedModel {
 
   foreign::ModelSource source_;
   DescribedModel described_;
+  std::unique_ptr<checkpoint::TensorSource> experts_;  // the files, with experts in our order; null: they are so
   std::unique_ptr<checkpoint::MappedSource> weights_;
 };
 

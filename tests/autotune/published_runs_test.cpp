@@ -339,12 +339,45 @@ Table automodel_h100() {
                           .tied_embedding = false};
   qwen.qk_norm = true;
   qwen.experts = {.count = 128, .per_token = 8, .feed_forward_size = 768};
-  const auto add = [&](const char* name, const model::Description& description, Layout layout, double published) {
-    layout.zero_stage = 3, layout.recompute = Recompute::Full, layout.recompute_outputs = true;
+  model::Description oss{.type = model::Type::Llama,
+                         .layers = 24,
+                         .hidden_size = 2880,
+                         .heads = 64,
+                         .key_value_heads = 8,
+                         .head_size = 64,
+                         .feed_forward_size = 2880,
+                         .sequence_length = 4096,
+                         .attention_window = 128,
+                         .full_attention_every = 2,
+                         .vocabulary_size = 201088,
+                         .tied_embedding = false};
+  oss.qkv_bias = oss.out_bias = oss.attention_sinks = true;
+  oss.experts = {.count = 32, .per_token = 4, .bias = true, .swiglu = {.limit = 7, .alpha = 1.702, .offset = 1}};
+  model::Description large_oss = oss;
+  large_oss.layers = 36, large_oss.experts.count = 128;
+  model::Description deepseek{.type = model::Type::Llama,
+                              .layers = 61,
+                              .hidden_size = 7168,
+                              .heads = 128,
+                              .head_size = 192,
+                              .feed_forward_size = 18432,
+                              .sequence_length = 4096,
+                              .vocabulary_size = 129280,
+                              .tied_embedding = false};
+  deepseek.latent_attention = {.query_rank = 1536, .key_value_rank = 512, .rotary_size = 64, .value_size = 128};
+  deepseek.experts = {.count = 256,
+                      .per_token = 8,
+                      .feed_forward_size = 2048,
+                      .shared_feed_forward_size = 2048,
+                      .dense_blocks = {0, 1, 2},
+                      .rule = {.score = kernels::ExpertScore::Sigmoid, .scale = 2.5, .groups = 8, .groups_per_token = 4},
+                      .correction_bias = true};
+  const auto add = [&](const char* name, const model::Description& description, std::vector<Layout> layouts, double published) {
+    for (Layout& layout : layouts) layout.zero_stage = 3, layout.recompute = Recompute::Full, layout.recompute_outputs = true;
     const double tokens = static_cast<double>(description.sequence_length);
     table.runs.push_back({.name = name,
                           .model = description,
-                          .candidates = {layout},
+                          .candidates = layouts,
                           .types = {.gradient_bytes = 4, .sent_gradient_bytes = 4},
                           .published = published,
                           .in_unit = [tokens](const Layout& of, double seconds) {
@@ -353,8 +386,24 @@ Table automodel_h100() {
                           }});
   };
   add("Llama-3 70B, context 2, 64", llama,
-      {.data = 32, .context = 2, .microbatch = 1, .microbatches = 4, .context_kind = ContextKind::Gather}, 866.77);
-  add("Qwen3-30B-A3B, expert 8", qwen, {.data = 8, .expert = 8, .microbatch = 4, .microbatches = 16}, 12040);
+      {{.data = 32, .context = 2, .microbatch = 1, .microbatches = 4, .context_kind = ContextKind::Gather}}, 866.77);
+  add("Qwen3-30B-A3B, expert 8", qwen, {{.data = 8, .expert = 8, .microbatch = 4, .microbatches = 16}}, 12040);
+  // How many ranks share experts is not stated, though the rows are exchanged.
+  add("gpt-oss-20B", oss,
+      {{.data = 8, .microbatch = 2, .microbatches = 16}, {.data = 8, .expert = 8, .microbatch = 2, .microbatches = 16}}, 13058);
+  add("gpt-oss-120B, 64", large_oss,
+      {{.data = 64, .expert = 8, .microbatch = 2, .microbatches = 4},
+       {.data = 64, .expert = 64, .microbatch = 2, .microbatches = 4}},
+      7626);
+  add("DeepSeek-V3, 256", deepseek,
+      {{.data = 64,
+        .pipeline = 4,
+        .chunks = 8,
+        .expert = 64,
+        .schedule = ScheduleKind::Interleaved,
+        .microbatch = 1,
+        .microbatches = 8}},
+      1002);
   return table;
 }
 

@@ -77,7 +77,7 @@ MODELS.update({
 DEEPSEEK = dict(SMALL, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, head_dim=12, n_routed_experts=8,
                 num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=6, first_k_dense_replace=1, norm_topk_prob=True,
                 routed_scaling_factor=1.5)
-LATENT = dict(DEEPSEEK, head_dim=4, num_key_value_heads=2, kv_lora_rank=5, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=7)
+LATENT = dict(DEEPSEEK, head_dim=4, num_key_value_heads=2, kv_lora_rank=6, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=7)
 MODELS.update({
     "qwen2-moe": ("Qwen2MoeConfig", dict(SMALL, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, num_experts=6,
                                          num_experts_per_tok=3, moe_intermediate_size=6, shared_expert_intermediate_size=10,
@@ -92,6 +92,14 @@ MODELS.update({
                                                               "original_max_position_embeddings": 16, "beta_fast": 32.0,
                                                               "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 0.7})),
     "glm4-moe": ("Glm4MoeConfig", dict(DEEPSEEK, n_group=2, topk_group=1, attention_bias=True, use_qk_norm=True, num_mtp_layers=0)),
+})
+# Windows in every second layer. Limits of the SwiGLU are so low that they cut.
+MODELS.update({
+    "gpt-oss": ("GptOssConfig", dict(SMALL, hidden_size=8, intermediate_size=6, num_hidden_layers=3, num_attention_heads=2, head_dim=6,
+                                     num_local_experts=4, num_experts_per_tok=2, sliding_window=5, swiglu_limit=0.3,
+                                     rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 4.0, "beta_fast": 32.0,
+                                                      "beta_slow": 1.0, "truncate": False,
+                                                      "original_max_position_embeddings": 16})),
 })
 # Every third layer of SmolLM3 does not rotate. Norms of OLMo's projections are over 24 queries and 12 keys; biases of attention
 # are in one of the two.

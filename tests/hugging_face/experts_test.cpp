@@ -463,6 +463,59 @@ TEST_F(PretrainedExperts, ReadsTheKeysOfQwen3) {
   EXPECT_EQ(describe(deep, R"("use_sliding_window": false, "sliding_window": 3)").config.model.attention_window, 0);
 }
 
+TEST_F(PretrainedExperts, OfGptOssAreTransposedAndTakeTurns) {
+  const PretrainedModel model = open(small_later("gpt_oss"), small_gpt_oss_tensors());
+  const ModelFiles theirs(files, "/model");
+  const Values gate_up = elements_of(theirs, kMlpBlock + "experts.gate_up_proj"),
+               down = elements_of(theirs, kMlpBlock + "experts.down_proj"),
+               bias = elements_of(theirs, kMlpBlock + "experts.gate_up_proj_bias");
+  const Values ours = elements_of(model.weights(), "blocks.0.mlp.experts.gate_up.weight"),
+               our_down = elements_of(model.weights(), "blocks.0.mlp.experts.down.weight"),
+               our_bias = elements_of(model.weights(), "blocks.0.mlp.experts.gate_up.bias");
+  for (size_t expert = 0; expert < 3; ++expert)
+    for (size_t row = 0; row < 12; ++row) {
+      const size_t column = row < 6 ? 2 * row : 2 * (row - 6) + 1;  // gate and up take turns there
+      EXPECT_EQ(our_bias[expert * 12 + row], bias[expert * 12 + column]);
+      for (size_t i = 0; i < 8; ++i) EXPECT_EQ(ours[(expert * 12 + row) * 8 + i], gate_up[(expert * 8 + i) * 12 + column]);
+    }
+  for (size_t e = 0; e < our_down.size(); ++e) EXPECT_EQ(our_down[e], down[e / 48 * 48 + e % 6 * 8 + e / 6 % 8]);
+  // The last two columns of rows 1 to 30, from the third element on: several experts, none of them whole.
+  Values part(57);
+  checkpoint::Piece piece;
+  piece.name = "blocks.0.mlp.experts.gate_up.weight";
+  piece.shape = {36, 8};
+  piece.box_start = {1, 6};
+  piece.box_shape = {30, 2};
+  piece.first = 3;
+  piece.count = 57;
+  piece.data = {part.data(), DType::Float32, {57}};
+  model.weights().read({&piece, 1});
+  for (size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], ours[(1 + (3 + i) / 2) * 8 + 6 + (3 + i) % 2]) << i;
+  Tensors tensors = small_gpt_oss_tensors();
+  tensors[kMlpBlock + "experts.gate_up_proj"] = {3, 12, 8};
+  expect_refused(small_later("gpt_oss"), tensors,
+                 HasSubstr("has the shape [3, 12, 8], but 3 experts of this config.json have [3, 8, 12]"));
+}
+
+// Heads of four rotary and two plain elements, which come first there.
+TEST_F(PretrainedExperts, AdaptersOfLatentsHaveTheOrderOfTheirMatrix) {
+  const std::string config = small_later("deepseek_v3");
+  model::Description d = describe(config, R"("use_cache": true)").config.model;
+  d.lora = {.rank = 2, .alpha = 4, .targets = {"q_b_proj", "kv_b_proj"}};
+  const auto tensors = peft_adapters(deepseek_v3(), d, "").tensors;
+  const std::string attention = "base_model.model.model.layers.0.self_attn.";
+  std::vector<std::pair<int64_t, int64_t>> rows;  // first, count
+  for (const checkpoint::TheirRows& of : tensors.at(attention + "q_b_proj.lora_B.weight")) {
+    EXPECT_EQ(of.tensor, "blocks.0.attention.query_up.lora_b");
+    rows.emplace_back(of.first, of.count);
+  }
+  using testing::Pair;
+  EXPECT_THAT(rows, ElementsAre(Pair(4, 2), Pair(0, 1), Pair(2, 1), Pair(1, 1), Pair(3, 1), Pair(10, 2), Pair(6, 1), Pair(8, 1),
+                                Pair(7, 1), Pair(9, 1)));
+  EXPECT_EQ(tensors.at(attention + "kv_b_proj.lora_B.weight").size(), 1U);
+  EXPECT_EQ(tensors.size(), 4U);
+}
+
 // With PEFT 0.21 and transformers 5, such adapters have no effect, and experts get adapters that begin as nothing.
 TEST_F(PretrainedExperts, AdaptersOfMlpsBesideExpertsAreNotWrittenForPeft) {
   model::Description d = describe(small_qwen3_moe(), R"("use_cache": true)").config.model;
@@ -476,12 +529,6 @@ TEST_F(PretrainedExperts, AdaptersOfMlpsBesideExpertsAreNotWrittenForPeft) {
                                          "of the experts in other blocks; use --lora merged"));
   d.experts.dense_blocks = {};
   EXPECT_EQ(peft_adapters(qwen3_moe(), d, "").tensors.size(), 16U);
-}
-
-TEST_F(PretrainedExperts, TypesThatAreAlmostReadAreRefusedWithTheReason) {
-  expect_refused(small_llama_as("gpt_oss"), R"("use_cache": true)",
-                 "model_type: \"gpt_oss\" is not accepted: its attention has sinks, and its experts have biases and a SwiGLU "
-                 "with limits, which are not computed in this version; use one of \"gpt2\", ");
 }
 
 }  // namespace

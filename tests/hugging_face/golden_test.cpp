@@ -44,8 +44,9 @@ std::vector<Golden> golden_models() {
 void expect_gradients(model::WholeModel& whole, const PretrainedModel& pretrained,
                       const std::map<std::string, model::GoldenTensor>& golden) {
   const Architecture& architecture = pretrained.architecture();
-  const bool fused =
-      std::ranges::any_of(golden, [](const auto& entry) { return entry.first.ends_with(".experts.gate_up_proj"); });
+  const bool fused = architecture.fused_weights && std::ranges::any_of(golden, [](const auto& entry) {
+                       return entry.first.ends_with(".experts.gate_up_proj");
+                     });
   const auto table = (fused ? architecture.fused_weights : architecture.weights)(pretrained.description());
   for (const std::string& name : whole.parameter_names()) {
     double expected = 0, squares = 0;

@@ -253,6 +253,17 @@ std::vector<Published> published() {
           "qk_rope_head_dim": 64, "v_head_dim": 256)" +
            kOfVersion4,
        ""},
+      {"gpt-oss-20b in bfloat16",
+       kBlock + R"(, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss",
+          "attention_bias": true, "experts_per_token": 4, "head_dim": 64, "initial_context_length": 4096,
+          "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention",
+          "full_attention"], "max_position_embeddings": 131072, "num_experts_per_tok": 4, "num_local_experts": 32,
+          "output_router_logits": false, "pad_token_id": 199999, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0,
+          "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false},
+          "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0,
+          "tie_word_embeddings": false)" +
+           kOfVersion4,
+       "router_aux_loss_coef 0.9"},
       {"dots.llm1",
        kBlock + R"(, "architectures": ["Dots1ForCausalLM"], "model_type": "dots1", "attention_bias": false,
           "first_k_dense_replace": 1, "max_position_embeddings": 32768, "max_window_layers": 62, "moe_intermediate_size": 1408,
@@ -323,6 +334,7 @@ TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
   const std::string latent = with_all_keys(kBlock) + R"(, "model_type": "deepseek_v3")";
   const std::string flash = with_all_keys(kBlock) + R"(, "model_type": "glm4_moe_lite")";
   const std::string lite = with_all_keys(kBlock) + R"(, "model_type": "deepseek_v2", "num_experts_per_tok": 2)";
+  const std::string oss = kBlock + R"(, "model_type": "gpt_oss", "rope_scaling": {"rope_type": "default"})";
   const auto as = [](const std::string& type) { return kBlock + R"(, "model_type": ")" + type + "\""; };
   for (const Case& wrong :
        {Case{llama + R"(, "quantization_config": {"bits": 4, "quant_method": "gptq"})", "quantization_config"},
@@ -347,6 +359,10 @@ TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
         Case{as("smollm3") + R"(, "use_sliding_window": true, "sliding_window": 8)", "use_sliding_window"},
         Case{as("seed_oss") + R"(, "mlp_bias": true)", "mlp_bias"},
         Case{as("granite") + R"(, "residual_multiplier": 0)", "residual_multiplier"},
+        Case{as("gpt_oss"), "rope_parameters"},
+        Case{oss + R"(, "quantization_config": {"quant_method": "mxfp4"})", "quantization_config"},
+        Case{oss + R"(, "sliding_window": null)", "sliding_window"},
+        Case{oss + R"(, "swiglu_limit": 0)", "swiglu_limit"},
         Case{as("granite") + R"(, "attention_multiplier": -1)", "attention_multiplier"},
         Case{as("olmo3") + R"(, "rope_theta": 10000)", "rope_theta"},
         Case{as("deepseek_v3"), "num_key_value_heads"},

@@ -212,6 +212,9 @@ inline std::map<std::string, Shape> small_gemma2_tensors() {
 inline const std::map<std::string, std::string> kSmallLater{
     {"smollm3", R"(, "tie_word_embeddings": false, "no_rope_layers": [0])"},
     {"seed_oss", R"(, "head_dim": 4, "attention_bias": false, "attention_out_bias": true)"},
+    {"gpt_oss", R"(, "head_dim": 4, "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 3, "swiglu_limit": 7.0,
+                     "layer_types": ["sliding_attention"], "rope_parameters": {"rope_type": "yarn", "rope_theta": 150000.0,
+                     "factor": 2.0, "truncate": false, "original_max_position_embeddings": 8})"},
     {"granite", R"(, "embedding_multiplier": 12.0, "attention_multiplier": 0.1, "residual_multiplier": 0.22,
                      "logits_scaling": 49.0, "attention_bias": true)"},
     {"olmo2", ""},
@@ -227,6 +230,21 @@ inline const std::map<std::string, std::string> kSmallLater{
     {"exaone4", R"(, "sliding_window": 3, "layer_types": ["full_attention"])"},
     {"ministral3", R"(, "head_dim": 4, "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0,
                         "original_max_position_embeddings": 8, "llama_4_scaling_beta": 0.1})"}};
+
+// Two experts of 8 inputs and a width of 6, all together.
+inline std::map<std::string, Shape> small_gpt_oss_tensors() {
+  auto tensors = without_mlp(small_qwen2_tensors());
+  const std::string block = "model.layers.0.";
+  tensors[block + "self_attn.o_proj.bias"] = {8};
+  tensors[block + "self_attn.sinks"] = {2};
+  tensors[block + "mlp.router.weight"] = {3, 8};
+  tensors[block + "mlp.router.bias"] = {3};
+  tensors[block + "mlp.experts.gate_up_proj"] = {3, 8, 12};
+  tensors[block + "mlp.experts.gate_up_proj_bias"] = {3, 12};
+  tensors[block + "mlp.experts.down_proj"] = {3, 6, 8};
+  tensors[block + "mlp.experts.down_proj_bias"] = {3, 8};
+  return tensors;
+}
 
 inline bool has_latents(const std::string& type) { return type.starts_with("deepseek"); }
 
@@ -257,6 +275,7 @@ inline std::map<std::string, Shape> small_latent_tensors(const std::string& type
 
 inline std::map<std::string, Shape> small_later_tensors(const std::string& type) {
   if (has_latents(type)) return small_latent_tensors(type);
+  if (type == "gpt_oss") return small_gpt_oss_tensors();
   auto tensors = small_llama_tensors();
   const std::string block = "model.layers.0.", attention = block + "self_attn.";
   if (type == "seed_oss" || type == "granite") tensors[attention + "o_proj.bias"] = {8};
