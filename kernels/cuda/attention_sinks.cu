@@ -27,12 +27,14 @@ __global__ void __launch_bounds__(kWarps* kWarp) add_sinks(const T* sinks, T* ou
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int head = static_cast<int>(threadIdx.x) / kWarp; head < sizes.heads; head += kWarps) {
     Sum& place = log_sum_exp[sizes.statistic(row, head)];
-    const Sum sum = place, distance = widen(sinks[head]) - sum, weight = 1 / (1 + e_to(distance));
+    const Sum sum = place, distance = Sum(widen(sinks[head])) - sum;
+    const Sum grown =
+        sum + (distance > 0 ? distance : Sum{0}) + simple::natural_log(1 + e_to(distance > 0 ? -distance : distance));
+    const Sum weight = e_to(sum - grown);
     T* const of_head = out + (row * sizes.heads + head) * sizes.head_size;
     for (int e = lane; e < sizes.head_size; e += kWarp) of_head[e] = narrow<T>(weight * widen(of_head[e]));
     __syncwarp();  // all lanes have read the statistic
-    if (lane == 0)
-      place = sum + (distance > 0 ? distance : Sum{0}) + simple::natural_log(1 + e_to(distance > 0 ? -distance : distance));
+    if (lane == 0) place = grown;
   }
 }
 

@@ -369,33 +369,47 @@ struct CombineOp {
 
 // SwiGluRule on the device. The usual rule has no limits, so that its results are those of kernels without a rule.
 template <typename Sum>
-struct Limits {
-  explicit Limits(const SwiGluRule& rule)
-      : usual(rule.usual()),
-        limit(rule.limit > 0 ? static_cast<Sum>(rule.limit) : std::numeric_limits<Sum>::infinity()),
+struct UsualSwiGlu {
+  explicit UsualSwiGlu(const SwiGluRule&) {}
+  __device__ __forceinline__ Sum gate(Sum g) const { return g; }
+  __device__ __forceinline__ Sum turn(Sum gate) const { return gate; }
+  __device__ __forceinline__ Sum factor(Sum u) const { return u; }
+  __device__ __forceinline__ Sum of_gate(Sum, Sum gradient) const { return gradient; }
+  __device__ __forceinline__ Sum of_up(Sum, Sum gradient) const { return gradient; }
+};
+// Gradients are multiplied by 0 or 1, as selecting them takes more predicates than there are.
+template <typename Sum>
+struct LimitedSwiGlu {
+  explicit LimitedSwiGlu(const SwiGluRule& rule)
+      : limit(rule.limit > 0 ? static_cast<Sum>(rule.limit) : std::numeric_limits<Sum>::infinity()),
         alpha(static_cast<Sum>(rule.alpha)),
         offset(static_cast<Sum>(rule.offset)) {}
-  bool usual;
   Sum limit, alpha, offset;
 
-  __device__ __forceinline__ Sum gate(Sum g) const { return !usual && g > limit ? limit : g; }
-  __device__ __forceinline__ Sum turn(Sum gate) const { return usual ? gate : alpha * gate; }
-  __device__ __forceinline__ Sum factor(Sum u) const {
-    return usual ? u : (u > limit ? limit : u < -limit ? -limit : u) + offset;
+  __device__ __forceinline__ Sum gate(Sum g) const { return g > limit ? limit : g; }
+  __device__ __forceinline__ Sum turn(Sum gate) const { return alpha * gate; }
+  __device__ __forceinline__ Sum factor(Sum u) const { return (u > limit ? limit : u < -limit ? -limit : u) + offset; }
+  __device__ __forceinline__ Sum of_gate(Sum g, Sum gradient) const { return gradient * (g > limit ? Sum(0) : Sum(1)); }
+  __device__ __forceinline__ Sum of_up(Sum u, Sum gradient) const {
+    return gradient * (u > limit || u < -limit ? Sum(0) : Sum(1));
   }
-  __device__ __forceinline__ bool cuts_gate(Sum g) const { return !usual && g > limit; }
-  __device__ __forceinline__ bool cuts_up(Sum u) const { return !usual && (u > limit || u < -limit); }
 };
 
+// Calls body with the rule as a type.
+template <typename Sum, typename Body>
+void with_rule(const SwiGluRule& rule, const Body& body) {
+  rule.usual() ? body(UsualSwiGlu<Sum>(rule)) : body(LimitedSwiGlu<Sum>(rule));
+}
+
 // Rows of gate_up are [gate | up], each `width` long.
-template <typename T>
+template <typename T, typename Rule>
 struct WeightedSwiGluOp {
   const T* gate_up;
   const SumOf<T>* weights;
   const int32_t* order;
   T* y;
   int64_t width;
-  Limits<SumOf<T>> limits;
+  Rule limits;
   template <int N>
   struct Loaded {
     Pack<T, N> gate, up;
@@ -426,7 +440,7 @@ struct Chunks {
   int ends[kMost];
 };
 
-template <typename T>
+template <typename T, typename Rule>
 struct WeightedSwiGluGradient {
   using Sum = SumOf<T>;
   const T *dy, *gate_up;
@@ -435,7 +449,7 @@ struct WeightedSwiGluGradient {
   T* dgate_up;
   Sum* dweights;
   int64_t rows, width;
-  Limits<Sum> limits;
+  Rule limits;
 
   // Adds the terms of N adjacent elements of dweights to `sum`.
   template <int N>
@@ -451,8 +465,8 @@ struct WeightedSwiGluGradient {
       const Sum small = exponential(turn < 0 ? turn : -turn), whole = Sum(1) + small;
       const Sum open = quotient(turn < 0 ? small : Sum(1), whole), slope = quotient(small, whole * whole);
       sum += gradient * (value * open * factor);
-      dgate[i] = narrow<T>(limits.cuts_gate(gate) ? Sum(0) : gradient * weight * factor * (open + turn * slope));
-      dup[i] = narrow<T>(limits.cuts_up(up) ? Sum(0) : gradient * weight * value * open);
+      dgate[i] = narrow<T>(limits.of_gate(gate, gradient * weight * factor * (open + turn * slope)));
+      dup[i] = narrow<T>(limits.of_up(up, gradient * weight * value * open));
     }
     store_pack(dgate_up + gate_place, dgate);
     store_pack(dgate_up + gate_place + width, dup);
@@ -461,9 +475,9 @@ struct WeightedSwiGluGradient {
 
 // A lane has the same elements of a chunk whether it may access them in packs or not, so that the sum does not depend on where
 // the chunk begins.
-template <typename T>
+template <typename T, typename Rule>
 __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
-    weighted_swiglu_backward(WeightedSwiGluGradient<T> args, const __grid_constant__ Chunks chunks, bool aligned) {
+    weighted_swiglu_backward(WeightedSwiGluGradient<T, Rule> args, const __grid_constant__ Chunks chunks, bool aligned) {
   using Sum = SumOf<T>;
   constexpr int kPack = kPackOf<T>;
   __shared__ Sum of_chunks[kWarpsOfBlock][Chunks::kMost];
@@ -582,10 +596,15 @@ void compute(const CombineRows& args, const Launch& launch) {
 void compute(const WeightedSwiGlu& args, const Launch& launch) {
   dispatch_device_float(args.y.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
-    const WeightedSwiGluOp<T> op{
-        data_of<T>(args.gate_up), data_of<SumOf<T>>(args.weights), data_of<int32_t>(args.order), data_of<T>(args.y),
-        args.y.shape[1],          Limits<SumOf<T>>(args.rule)};
-    launch_rows<kPack, 2>(op, args.y.shape[0], op.width, aligned_for_packs<kPack>(op.gate_up, op.y), launch);
+    with_rule<SumOf<T>>(args.rule, [&]<typename Rule>(const Rule& rule) {
+      const WeightedSwiGluOp<T, Rule> op{data_of<T>(args.gate_up),
+                                         data_of<SumOf<T>>(args.weights),
+                                         data_of<int32_t>(args.order),
+                                         data_of<T>(args.y),
+                                         args.y.shape[1],
+                                         rule};
+      launch_rows<kPack, 2>(op, args.y.shape[0], op.width, aligned_for_packs<kPack>(op.gate_up, op.y), launch);
+    });
   });
 }
 
@@ -597,18 +616,20 @@ void compute(const WeightedSwiGluBackward& args, const Launch& launch) {
   if (args.ends.empty()) chunks.ends[chunks.count++] = static_cast<int>(args.dy.shape[1]);
   dispatch_device_float(args.dy.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
-    const WeightedSwiGluGradient<T> op{data_of<T>(args.dy),
-                                       data_of<T>(args.gate_up),
-                                       data_of<SumOf<T>>(args.weights),
-                                       data_of<int32_t>(args.order),
-                                       data_of<T>(args.dgate_up),
-                                       data_of<SumOf<T>>(args.dweights),
-                                       args.dy.shape[0],
-                                       args.dy.shape[1],
-                                       Limits<SumOf<T>>(args.rule)};
-    const bool aligned = op.width % kPack == 0 && aligned_for_packs<kPack>(op.dy, op.gate_up, op.dgate_up);
-    TRIVET_LAUNCH(weighted_swiglu_backward<T>, static_cast<unsigned>((op.rows + kWarpsOfBlock - 1) / kWarpsOfBlock),
-                  kWarpsOfBlock * kWarp, 0, launch.stream, op, chunks, aligned);
+    with_rule<SumOf<T>>(args.rule, [&]<typename Rule>(const Rule& rule) {
+      const WeightedSwiGluGradient<T, Rule> op{data_of<T>(args.dy),
+                                               data_of<T>(args.gate_up),
+                                               data_of<SumOf<T>>(args.weights),
+                                               data_of<int32_t>(args.order),
+                                               data_of<T>(args.dgate_up),
+                                               data_of<SumOf<T>>(args.dweights),
+                                               args.dy.shape[0],
+                                               args.dy.shape[1],
+                                               rule};
+      const bool aligned = op.width % kPack == 0 && aligned_for_packs<kPack>(op.dy, op.gate_up, op.dgate_up);
+      TRIVET_LAUNCH((weighted_swiglu_backward<T, Rule>), static_cast<unsigned>((op.rows + kWarpsOfBlock - 1) / kWarpsOfBlock),
+                    kWarpsOfBlock * kWarp, 0, launch.stream, op, chunks, aligned);
+    });
   });
 }
 
