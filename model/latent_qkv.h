@@ -82,7 +82,7 @@ class LatentQkv : public Layer {
 };
 
 // Copies each of the heads in rows of `from` to a head of `to`, whose size may differ: what is too much is left out, and what
-// is missing becomes 0. Both [B, S, heads x their size].
+// is missing becomes 0, as memory may hold NaN. Both [B, S, heads x their size].
 void copy_heads(Context& context, ConstTensorView from, TensorView to, int64_t heads);
 
 }  // namespace trivet::model

@@ -46,7 +46,7 @@ TransposedExperts::TransposedExperts(const checkpoint::TensorSource& from, const
                             fmt::format("{} has the shape {}, but {} experts of this config.json have {}", from.origin(name, 0),
                                         to_string(stored->shape), count_, to_string(wanted)));
     experts.shown = {stored->dtype, to == To::Ours ? ours : theirs};
-    tensors_.emplace(name, std::move(experts));
+    tensors_.emplace(name, experts);
   }
 }
 
