@@ -13,7 +13,7 @@ struct LatentAttention {
   double norm_epsilon = 1e-6;  // for the norms of latents
 
   bool enabled() const { return key_value_rank > 0; }
-  int64_t value_size_of(int64_t head_size) const { return value_size > 0 ? value_size : head_size; }
+  int64_t value_size_of(int64_t head_size) const { return enabled() && value_size > 0 ? value_size : head_size; }
 };
 
 }  // namespace trivet::model

@@ -155,6 +155,15 @@ Adapters::Options adapters_of(const Description& d, const AdaptedPlaces& places,
   return options;
 }
 
+namespace {
+
+const char* examples_of(const Description& d) {
+  if (d.type == Type::Gpt) return "[\"c_attn\"]";
+  return d.latent_attention.enabled() ? "[\"kv_b_proj\", \"o_proj\"]" : "[\"q_proj\", \"v_proj\"]";
+}
+
+}  // namespace
+
 std::optional<Problem> find_lora_problem(const Description& d) {
   const Lora& lora = d.lora;
   if (!lora.enabled()) {
@@ -163,8 +172,7 @@ std::optional<Problem> find_lora_problem(const Description& d) {
   }
   if (lora.targets.empty() || lora.targets.size() > kMostTargets)
     return Problem{"lora.targets", fmt::format("{} targets are not accepted; list 1 to {} names of linear layers, such as {}",
-                                               lora.targets.size(), kMostTargets,
-                                               d.type == Type::Gpt ? "[\"c_attn\"]" : "[\"q_proj\", \"v_proj\"]")};
+                                               lora.targets.size(), kMostTargets, examples_of(d))};
   if (!(lora.alpha > 0)) return Problem{"lora.alpha", fmt::format("{} is not accepted; give a positive number", lora.alpha)};
   for (const std::string& target : lora.targets)
     if (auto problem = find_target_problem(d, target)) return problem;

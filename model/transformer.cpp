@@ -303,6 +303,7 @@ Description with_feed_forward(Description d, int64_t size) {
   if (d.key_value_heads == 0) d.key_value_heads = d.heads;
   // Heads that do not divide are a problem, which find_size_problem names.
   if (d.head_size == 0 && d.heads > 0 && d.hidden_size % d.heads == 0) d.head_size = d.hidden_size / d.heads;
+  if (d.latent_attention.enabled()) d.latent_attention.value_size = d.latent_attention.value_size_of(d.head_size);
   if (d.feed_forward_size == 0) d.feed_forward_size = size;
   if (d.experts.feed_forward_size == 0) d.experts.feed_forward_size = d.feed_forward_size;
   return d;

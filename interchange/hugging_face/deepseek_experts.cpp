@@ -12,11 +12,11 @@ constexpr const char* kSharedExperts = "shared_experts";
 
 std::optional<int64_t> unless_zero(int64_t usual) { return usual > 0 ? std::optional(usual) : std::nullopt; }
 
-// transformers takes num_local_experts for another name of the same key.
-int64_t read_routed_count(ConfigFile& file, int64_t usual) {
-  file.require_same("n_routed_experts", file, "num_local_experts");
-  file.ignore({"n_routed_experts", "num_local_experts"});
-  return file.size(file.has("num_local_experts") ? "num_local_experts" : "n_routed_experts", unless_zero(usual));
+// transformers takes both names for one key.
+int64_t read_routed_count(ConfigFile& file, int64_t usual, const char* other_name) {
+  file.require_same("n_routed_experts", file, other_name);
+  file.ignore({"n_routed_experts", other_name});
+  return file.size(file.has(other_name) ? other_name : "n_routed_experts", unless_zero(usual));
 }
 
 std::vector<int64_t> first_blocks(int64_t count) {
@@ -32,7 +32,7 @@ void read_deepseek_experts(ConfigFile& file, const DeepSeekDefaults& defaults, O
   const int64_t width = file.size("moe_intermediate_size", defaults.feed_forward);
   const int64_t shared = file.size("n_shared_experts", unless_zero(defaults.shared));
   file.require(shared <= (int64_t{1} << 24) / width, "n_shared_experts", "use fewer");
-  model["experts"] = {{"count", read_routed_count(file, defaults.experts)},
+  model["experts"] = {{"count", read_routed_count(file, defaults.experts, defaults.other_name)},
                       {"per_token", file.size("num_experts_per_tok", unless_zero(defaults.chosen))},
                       {"feed_forward_size", width},
                       {"shared_feed_forward_size", shared * width},
@@ -46,7 +46,8 @@ void read_deepseek_experts(ConfigFile& file, const DeepSeekDefaults& defaults, O
     model["experts"]["bias_update_rate"] = 0.0;
   }
   const int64_t dense = file.count("first_k_dense_replace", defaults.dense), layers = model["layers"].get<int64_t>();
-  file.require(dense < layers, "first_k_dense_replace",
+  constexpr int64_t kMostLayers = 1 << 16;  // that model.layers may have
+  file.require(dense < layers && dense <= kMostLayers, "first_k_dense_replace",
                fmt::format("use less than num_hidden_layers {}: at least one layer must have experts", layers));
   if (dense > 0) model["experts"]["dense_blocks"] = first_blocks(dense);
   file.ignore({"output_router_logits"});  // the class has no loss of routers
@@ -64,7 +65,7 @@ std::string deepseek_experts_obstacle(const model::Description& d, bool biased) 
                        experts.shared_feed_forward_size, experts.feed_forward_size);
   if (experts.dense_blocks != first_blocks(static_cast<int64_t>(experts.dense_blocks.size())))
     return "model.experts.dense_blocks are not the first blocks in their order";
-  return experts.count / experts.rule.groups < 2 ? "each group has one expert, and transformers looks at two" : "";
+  return biased && experts.count / experts.rule.groups < 2 ? "each group has one expert, and transformers looks at two" : "";
 }
 
 void write_deepseek_experts(const model::Description& d, OrderedJson& json) {

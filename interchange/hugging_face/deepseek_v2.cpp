@@ -1,5 +1,7 @@
 // DeepSeek-V2: latent attention, and experts chosen by a softmax. Those of the large one are chosen in groups by another rule
 // than those of DeepSeek-V3, which is not computed; those of V2-Lite have no groups.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "interchange/hugging_face/deepseek_experts.h"
@@ -12,7 +14,8 @@ namespace {
 void read_method(ConfigFile& file, OrderedJson& model) {
   const bool groups = file.text("topk_method", "greedy") != "greedy";
   file.require(!groups || (file.text("topk_method") == "group_limited_greedy" && model["experts"]["groups"] == 1),
-               "topk_method", "use \"greedy\": a choice of groups by their largest score is not computed in this version");
+               "topk_method",
+               "only \"greedy\" is computed in this version: a model that was trained with another choice is not accepted");
   model["experts"]["groups"] = model["experts"]["groups_per_token"] = 1;
 }
 
@@ -27,7 +30,8 @@ OrderedJson read_deepseek_v2(ConfigFile& file) {
                                              .rotary_base = 1e4});
   read_latent_attention(
       file, {.query_rank = 1536, .key_value_rank = 512, .plain_size = 128, .rotary_size = 64, .value_size = 128}, model);
-  read_deepseek_experts(file, {.experts = 64, .shared = 2, .feed_forward = 1407, .biased = false}, model);
+  read_deepseek_experts(file, {.experts = 64, .shared = 2, .feed_forward = 1407, .biased = false, .other_name = "num_experts"},
+                        model);
   read_method(file, model);
   file.require(!file.flag("norm_topk_prob", false), "norm_topk_prob", "use false: transformers' class does not read this key");
   file.require(file.text("scoring_func", "softmax") == "softmax", "scoring_func", "use \"softmax\"");
@@ -41,6 +45,8 @@ std::string deepseek_v2_obstacle(const model::Description& d) {
   std::string obstacle = latent_attention_obstacle(d);
   if (obstacle.empty()) obstacle = deepseek_experts_obstacle(d, false);
   if (obstacle.empty() && d.experts.rule.normalize) obstacle = "model.experts.normalize is true";
+  if (obstacle.empty() && d.hidden_size % d.heads != 0)
+    obstacle = fmt::format("model.heads {} do not divide model.hidden_size {}", d.heads, d.hidden_size);
   if (obstacle.empty() && d.experts.rule.groups > 1)
     obstacle = "model.experts.groups is more than 1, and DeepSeek-V2 has another rule for groups";
   return obstacle;
@@ -51,6 +57,7 @@ void write_deepseek_v2(const model::Description& d, OrderedJson& json) {
   write_latent_attention(d, json);
   write_deepseek_experts(d, json);
   json["topk_method"] = "greedy";
+  json["scoring_func"] = "softmax";  // for other programs than transformers
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ constexpr const char* kMlpTypes = "mlp_layer_types";
 
 // Keys that both classes have, and those of the code that came with the models, which the classes do not read.
 void read_common_keys(ConfigFile& file) {
-  file.require(file.flag(kInterleave, true), kInterleave, "use true");
+  file.require(!file.is_null(kInterleave) && file.flag(kInterleave, true), kInterleave, "use true");
   file.require(file.text("scoring_func", "sigmoid") == "sigmoid", "scoring_func", "use \"sigmoid\"");
   file.require(file.text("topk_method", "noaux_tc") == "noaux_tc", "topk_method", "use \"noaux_tc\"");
   file.require(file.size("moe_layer_freq", 1) == 1, "moe_layer_freq", "use 1");
@@ -67,7 +67,19 @@ void read_types_of_layers(ConfigFile& file, OrderedJson& model) {
   model["experts"]["dense_blocks"] = dense;
 }
 
+// Unlike DeepSeek's class, this one rotates a part of the rotary elements if the file says so.
+void require_whole_rotation(ConfigFile& file) {
+  constexpr const char* kShare = "partial_rotary_factor";
+  const auto check = [](const ConfigFile& object) {
+    object.require(!object.has(kShare) || object.is(kShare, 1), kShare, "use 1");
+  };
+  check(file);
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    if (const std::optional<ConfigFile> rotary = file.object(key)) check(*rotary);
+}
+
 OrderedJson read_glm4_moe_lite(ConfigFile& file) {
+  require_whole_rotation(file);
   OrderedJson model = read_llama_like(file, {.vocabulary = 154880,
                                              .hidden = 2048,
                                              .feed_forward = 10240,
@@ -105,6 +117,8 @@ void write_deepseek_v3(const model::Description& d, OrderedJson& json) {
   write_latent_attention(d, json);
   write_deepseek_experts(d, json);
   json[kInterleave] = true;
+  json["scoring_func"] = "sigmoid";  // for other programs than transformers
+  json["topk_method"] = "noaux_tc";
   json["num_nextn_predict_layers"] = 0;
 }
 

@@ -23,7 +23,7 @@ OrderedJson read_gpt_oss(ConfigFile& file) {
                                              .positions = 131072,
                                              .norm_epsilon = 1e-5,
                                              .rotary_base = 150000});
-  file.require(file.has("rope_scaling") || file.has("rope_parameters"), "rope_parameters",
+  file.require(!file.is_off("rope_scaling") || file.has("rope_parameters"), "rope_parameters",
                "state them: without them, transformers scales rotary positions all the same");
   model["qkv_bias"] = model["out_bias"] = file.flag("attention_bias", true);
   model["attention_sinks"] = true;

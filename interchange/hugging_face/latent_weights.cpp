@@ -14,12 +14,13 @@ using checkpoint::TheirRows;
 double magnitude(double factor, double m) { return factor <= 1 ? 1 : 1 + m * std::log(factor) / 10; }
 
 double read_score_magnitude(ConfigFile& file) {
-  for (const char* key : {"rope_scaling", "rope_parameters"})
-    if (std::optional<ConfigFile> scaling = file.object(key)) {
-      const double m = scaling->number("mscale_all_dim", 0.0);
-      if (m > 0) return magnitude(scaling->number("factor", 1.0), m);
-    }
-  return 1;
+  std::optional<ConfigFile> scaling = file.object(file.is_off("rope_scaling") ? "rope_parameters" : "rope_scaling");
+  if (!scaling) return 1;
+  const double m = scaling->number("mscale_all_dim", 0.0);
+  const std::string type = scaling->text(scaling->has("rope_type") ? "rope_type" : "type", "default");
+  if (m == 0 || type == "default") return 1;
+  scaling->require(type == "yarn", "mscale_all_dim", "leave it out: it is read with the rope_type \"yarn\" alone");
+  return magnitude(scaling->number("factor"), m);
 }
 
 // The query_scale_size that multiplies scores by the square of `magnitude`.
@@ -77,8 +78,12 @@ void write_latent_attention(const model::Description& d, OrderedJson& json) {
   if (d.query_scale_size == 0) return;
   // The inverse of read_score_magnitude, to the digits that such a number has.
   const double of_scores = std::pow(static_cast<double>(d.head_size) / d.query_scale_size, 0.25);
-  const double m = (of_scores - 1) * 10 / std::log(d.rotary_scaling.factor);
-  json["rope_scaling"]["mscale_all_dim"] = std::round(m * 1e9) / 1e9;
+  const double turns = std::log(d.rotary_scaling.factor) / 10;
+  const auto as_written = [&](double of) { return std::round((of - 1) / turns * 1e9) / 1e9; };
+  json["rope_scaling"]["mscale_all_dim"] = as_written(of_scores);
+  // Other programs than transformers take the magnitude of what rotates from both.
+  if (d.rotary_scaling.attention_factor > 0)
+    json["rope_scaling"]["mscale"] = as_written(d.rotary_scaling.attention_factor * of_scores);
 }
 
 checkpoint::MappedSource::Table with_latent_weights(const model::Description& d, checkpoint::MappedSource::Table table) {

@@ -56,7 +56,9 @@ std::string experts_obstacle(const model::Description& d, const RouterFeatures& 
   if ((features.shared && experts.shared_gate) != features.shared_gate)
     return fmt::format("model.experts.shared_gate is {}", experts.shared_gate);
   if (experts.bias) return "model.experts.bias is true";
-  if (!experts.swiglu.usual()) return fmt::format("model.experts.swiglu_limit is {}", experts.swiglu.limit);
+  if (const kernels::SwiGluRule& rule = experts.swiglu; !rule.usual())
+    return fmt::format("model.experts.swiglu_limit, swiglu_alpha and swiglu_offset are {}, {} and {}", rule.limit, rule.alpha,
+                       rule.offset);
   if (experts.correction_bias != features.correction_bias)
     return fmt::format("model.experts.correction_bias is {}", experts.correction_bias);
   if (experts.rule.score != features.score) return fmt::format("model.experts.score is \"{}\"", name_of(experts.rule.score));

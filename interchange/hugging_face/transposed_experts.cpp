@@ -60,17 +60,11 @@ const checkpoint::TensorInfo* TransposedExperts::find(const std::string& name) c
 }
 
 void TransposedExperts::read(std::span<const Piece> wanted) const {
-  std::vector<Piece> others;
-  for (const Piece& piece : wanted) {
-    const auto found = tensors_.find(piece.name);
-    if (found == tensors_.end()) {
-      others.push_back(piece);
-      continue;
-    }
-    checkpoint::check_stored(*this, piece);
-    read_piece(found->second, piece);
-  }
+  std::vector<Piece> of_experts, others;
+  for (const Piece& piece : wanted) (tensors_.contains(piece.name) ? of_experts : others).push_back(piece);
+  for (const Piece& piece : of_experts) checkpoint::check_stored(*this, piece);
   from_.read(others);
+  for (const Piece& piece : of_experts) read_piece(tensors_.at(piece.name), piece);
 }
 
 // Goes over runs of the last dim: a row of ours has the same output, a row of theirs the same input.
@@ -111,6 +105,7 @@ void TransposedExperts::read_piece(const Experts& experts, const Piece& piece) c
 const std::vector<float>& TransposedExperts::matrix(const std::string& name, const Experts& experts, int64_t expert) const {
   if (kept_.second == expert && kept_.first == name) return matrix_;
   const int64_t elements = experts.rows * experts.columns;
+  kept_ = {"", -1};  // also if the read fails
   matrix_.resize(static_cast<size_t>(elements));
   const Piece piece = checkpoint::whole_box_piece(name, from_.find(name)->shape, expert * elements,
                                                   {matrix_.data(), DType::Float32, {elements}});

@@ -98,6 +98,16 @@ TEST_F(Exchange, DeepSeekV3IsWrittenAsGlmIfItIsAskedFor) {
   EXPECT_EQ(nlohmann::json::parse(text("/glm/config.json")).at("mlp_layer_types"), nlohmann::json::parse(R"(["sparse"])"));
 }
 
+TEST_F(Exchange, AWidthOfValuesThatIsLeftOutIsThatOfHeads) {
+  model::Description there;
+  there.type = model::Type::Llama;
+  there.head_size = 6;
+  there.latent_attention = {.key_value_rank = 4, .rotary_size = 2, .value_size = 6};
+  model::Description here = there;
+  here.latent_attention.value_size = 0;
+  EXPECT_EQ(model_difference(here, there), "");
+}
+
 TEST_F(Exchange, WhatAModelDoesNotUseIsNoDifference) {
   const model::Description there = PretrainedModel(files, "/llama").description();
   model::Description here = there;

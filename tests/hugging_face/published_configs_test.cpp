@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.h"
 #include "interchange/hugging_face/pretrained_model.h"
 
@@ -314,6 +316,23 @@ INSTANTIATE_TEST_SUITE_P(OfEveryFamily, PublishedConfig, testing::ValuesIn(publi
   return name;
 });
 
+TEST(PublishedConfigs, WhatTheClassOfALatentModelDoesNotReadChangesNothing) {
+  const auto described = [](const std::string& members) {
+    return describe_model(
+               "{" + with_all_keys(kBlock) + R"(, "num_experts_per_tok": 2, "model_type": "deepseek_v2")" + members + "}", "c")
+        .config.model;
+  };
+  EXPECT_EQ(described("").experts.count, 64);
+  EXPECT_EQ(described(R"(, "num_experts": 8)").experts.count, 8);
+  EXPECT_EQ(described(R"(, "num_local_experts": 8)").experts.count, 64);
+  EXPECT_EQ(described(R"(, "rope_scaling": {"type": "default", "factor": 40, "mscale_all_dim": 1.0})").query_scale_size, 0);
+  // 192 / (1 + 0.0707 ln 40)^4
+  EXPECT_NEAR(described(R"(, "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+                           "original_max_position_embeddings": 64})")
+                  .query_scale_size,
+              192 / std::pow(1 + 0.0707 * std::log(40), 4), 1e-9);
+}
+
 TEST(PublishedConfigs, AHeadSizeThatIsNullFollowsFromTheOtherSizes) {
   for (const std::string type : {"seed_oss", "ministral3"})
     for (const auto& [head_dim, size] : {std::pair{"", 128}, {R"("head_dim": null, )", 64}, {R"("head_dim": 32, )", 32}}) {
@@ -360,6 +379,7 @@ TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
         Case{as("seed_oss") + R"(, "mlp_bias": true)", "mlp_bias"},
         Case{as("granite") + R"(, "residual_multiplier": 0)", "residual_multiplier"},
         Case{as("gpt_oss"), "rope_parameters"},
+        Case{as("gpt_oss") + R"(, "rope_scaling": {})", "rope_parameters"},
         Case{oss + R"(, "quantization_config": {"quant_method": "mxfp4"})", "quantization_config"},
         Case{oss + R"(, "sliding_window": null)", "sliding_window"},
         Case{oss + R"(, "swiglu_limit": 0)", "swiglu_limit"},
@@ -367,6 +387,9 @@ TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
         Case{as("olmo3") + R"(, "rope_theta": 10000)", "rope_theta"},
         Case{as("deepseek_v3"), "num_key_value_heads"},
         Case{latent + R"(, "rope_interleave": false)", "rope_interleave"},
+        Case{latent + R"(, "rope_interleave": null)", "rope_interleave"},
+        Case{latent + R"(, "rope_scaling": {"type": "linear", "factor": 2, "mscale_all_dim": 1.0})",
+             "rope_scaling.mscale_all_dim"},
         Case{latent + R"(, "qk_head_dim": 128)", "qk_head_dim"},
         Case{latent + R"(, "head_dim": 192)", "head_dim"},
         Case{latent + R"(, "attention_bias": true)", "attention_bias"},
@@ -374,6 +397,8 @@ TEST(PublishedConfigs, WhatChangesAResultIsRefusedByName) {
         Case{latent + R"(, "scoring_func": "softmax")", "scoring_func"},
         Case{latent + R"(, "moe_layer_freq": 2)", "moe_layer_freq"},
         Case{flash + R"(, "first_k_dense_replace": 2)", "first_k_dense_replace"},
+        Case{flash + R"(, "partial_rotary_factor": 0.5)", "partial_rotary_factor"},
+        Case{lite + R"(, "n_routed_experts": 64, "num_experts": 8)", "n_routed_experts"},
         Case{flash + R"(, "mlp_layer_types": ["dense", "sparse"])", "mlp_layer_types"},
         Case{lite + R"(, "topk_method": "group_limited_greedy", "n_group": 8, "topk_group": 3)", "topk_method"},
         Case{lite + R"(, "topk_method": "noaux_tc")", "topk_method"},

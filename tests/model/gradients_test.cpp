@@ -158,6 +158,9 @@ TEST(Attention, GradientsMatchDifferencesWithLatents) {
                                                                            {"key_value_up.weight", {3 * (4 + 5), 4}},
                                                                            {"out.weight", {7, 15}}}));
   expect_right(Attention("a", options), {.input_shape = {2, 5, 7}});
+  Attention::Options without = options;
+  without.latent.key_value_rank = 0;
+  EXPECT_EQ(shapes(Attention("a", without)).at("out.weight"), (Shape{7, 18})) << "its other sizes have no effect";
   options.latent.query_rank = options.latent.value_size = 0;
   EXPECT_EQ(shapes(Attention("a", options)).at("query.weight"), (Shape{18, 7}));
   EXPECT_EQ(shapes(Attention("a", options)).at("out.weight"), (Shape{7, 18}));
