@@ -1,12 +1,13 @@
 // Products of experts: one product for each expert, or for each piece of its rows.
 //
 // [Note: rows of experts in pieces] The bits of a row must not depend on how many rows its expert has. oneDNN's kernels for
-// fewer than 16 rows sum in another order than those for more, so pieces are filled up with zeros to a multiple of 16. How
-// columns are cut does not depend on the number of rows, since empty cuts say so (kernels/cpu/matmul.cpp, CutTiling).
+// other numbers of rows may sum in another order, so pieces are filled up with zeros to a multiple of what tile_rows says (16
+// with AVX-512, 12 without). How columns are cut does not depend on the number of rows, since empty cuts say so
+// (kernels/cpu/matmul.cpp, CutTiling).
 //
 // [Note: few sizes of products] For bfloat16, a kernel of oneDNN, some 50 KiB, is kept for each size of a product, and experts
-// have any number of rows. So pieces have a multiple of 16 rows, and gradients sum the rows of a range in two steps: a multiple
-// of 64, then the rest.
+// have any number of rows. So pieces have a multiple of some rows, and gradients sum the rows of a range in two steps: a
+// multiple of 64, then the rest.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -17,12 +18,13 @@
 #include "kernels/cpu/numbers.h"
 #include "kernels/cpu/pieces.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/cpu/tile_product.h"
 #include "kernels/experts.h"
 
 namespace trivet::kernels::cpu {
 namespace {
 
-constexpr int64_t kMostRows = 256, kRowUnit = 16, kSumUnit = 64;
+constexpr int64_t kSumUnit = 64;
 
 struct Piece {
   int64_t expert = 0, first = 0, rows = 0;
@@ -30,11 +32,12 @@ struct Piece {
 
 std::vector<Piece> pieces_of(ConstTensorView ends) {
   std::vector<Piece> pieces;
+  const int64_t most = tile_rows().most;
   const int64_t ranges = ends.shape[1];
   int64_t begin = 0;
   for (int64_t expert = 0; expert < ends.shape[0]; ++expert) {
     const int64_t end = ends.as<int32_t>()[(expert + 1) * ranges - 1];
-    for (; begin < end; begin += kMostRows) pieces.push_back({expert, begin, std::min(kMostRows, end - begin)});
+    for (; begin < end; begin += most) pieces.push_back({expert, begin, std::min(most, end - begin)});
     begin = end;
   }
   return pieces;
@@ -50,9 +53,10 @@ void multiply_piece(const GroupedMatmul& args, const Piece& piece, const Product
   ConstTensorView a = args.a.row_range(piece.first, piece.rows);
   const TensorView out = args.out.row_range(piece.first, piece.rows);
   Matmul product{.a = a, .b = matrix_of(args.b, piece.expert), .out = out, .transpose_b = args.transpose_b, .cuts = &cuts};
-  if (piece.rows % kRowUnit == 0) return compute(product, 1);
+  const int64_t unit = tile_rows().unit;
+  if (piece.rows % unit == 0) return compute(product, 1);
   thread_local Scratch a_scratch, out_scratch;
-  const int64_t rows = (piece.rows + kRowUnit - 1) / kRowUnit * kRowUnit;
+  const int64_t rows = (piece.rows + unit - 1) / unit * unit;
   const Shape filled_a{rows, a.shape[1]}, filled_out{rows, out.shape[1]};
   const int64_t bytes = filled_a.elements() * size_of(a.dtype);
   auto* memory = static_cast<std::byte*>(a_scratch.reserve(bytes));

@@ -25,14 +25,15 @@ dnnl::stream& this_threads_stream() {
   return stream;
 }
 
+bool has(dnnl::cpu_isa isa) {
+  // The values are bit sets of features (dnnl_types.h).
+  const auto features = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), needed = static_cast<unsigned>(isa);
+  return (features & needed) == needed;
+}
+
 // True if the processor multiplies bfloat16. If it does not, converting to float32 first is faster than oneDNN's emulation.
 bool multiplies_bfloat16() {
-  static const bool yes = [] {
-    // The values are bit sets of features (dnnl_types.h).
-    const auto features = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-    const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-    return (features & needed) == needed;
-  }();
+  static const bool yes = has(dnnl::cpu_isa::avx512_core_bf16);
   return yes;
 }
 
@@ -176,6 +177,13 @@ void tile_product(const TileSize& size, const Operand& a, const Operand& b, floa
 void tile_product(const TileSize& size, const Operand& a, const Operand& b, double* c, int64_t c_stride, bool accumulate) {
   if (size.k == 0 && !accumulate) return empty_sums(size, c, c_stride);
   converted_product(size, a, b, c, c_stride, accumulate);
+}
+
+// oneDNN's kernels for AVX2 take 6 rows at a time, and some 12; what is left has another order of sums. Those for AVX-512 have
+// one for fewer than 16 rows.
+TileRows tile_rows() {
+  static const bool wide = has(dnnl::cpu_isa::avx512_core);
+  return wide ? TileRows{16, 256} : TileRows{12, 240};
 }
 
 bool complete_tile(const TileSize& size, const Operand& a, const Operand& b, const TileTarget& target) {

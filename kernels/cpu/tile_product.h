@@ -44,6 +44,12 @@ struct TileTarget {
 void tile_product(const TileSize& size, const Operand& a, const Operand& b, float* c, int64_t c_stride, bool accumulate);
 void tile_product(const TileSize& size, const Operand& a, const Operand& b, double* c, int64_t c_stride, bool accumulate);
 
+// A row of a tile has the same bits in all tiles with a multiple of this number of rows, and at most `most`.
+struct TileRows {
+  int64_t unit, most;
+};
+TileRows tile_rows();
+
 // If oneDNN can, computes a tile with bias and rounding in one call and returns true. Otherwise does nothing and returns false.
 bool complete_tile(const TileSize& size, const Operand& a, const Operand& b, const TileTarget& target);
 
