@@ -91,7 +91,7 @@ struct MergeAttention {
 //   L = log(e^log_sum_exp + e^sink),  out = e^(log_sum_exp - L) out,  log_sum_exp = L
 // AttentionBackward takes these results as they are. out[B, S, N D], log_sum_exp[B, N, S].
 struct AttentionSinks {
-  ConstTensorView sinks;  // of out's type, [N]
+  ConstTensorView sinks;  // [N], in the type of out
   TensorView out, log_sum_exp;
 
   int64_t heads() const { return sinks.elements(); }

@@ -48,7 +48,7 @@ struct Experts {
   std::vector<int64_t> dense_blocks;     // from 0: they have an MLP
   bool shared_gate = false;              // the output of that MLP is multiplied by a sigmoid of each token
   kernels::ExpertRule rule;
-  bool bias = false;  // of the router and of experts
+  bool bias = false;  // the router and the experts have biases
   kernels::SwiGluRule swiglu;
   bool correction_bias = false;         // added to scores when experts are chosen, but not to their weights
   double bias_update_rate = 0.001;      // change of these biases in a step, for balance; 0: none

@@ -253,7 +253,7 @@ std::optional<Problem> find_rotary_problem(const Description& d) {
                                       d.heads, d.hidden_size, d.head_size)};
 }
 
-// The first key beside latents that only other attention has.
+// Returns a problem if a key is given that attention with latents does not have.
 std::optional<Problem> find_key_beside_latents(const Description& d) {
   if (d.key_value_heads != d.heads)
     return Problem{"key_value_heads",

@@ -13,7 +13,7 @@ struct DeepSeekDefaults {
   bool biased = true, normalize = false;
   double scale = 1;
   int64_t groups = 1, groups_per_token = 1;
-  const char* other_name = "num_local_experts";  // of n_routed_experts
+  const char* other_name = "num_local_experts";  // another name of the key n_routed_experts
 };
 
 void read_deepseek_experts(ConfigFile& file, const DeepSeekDefaults& defaults, OrderedJson& model);
