@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/printable.h"
 #include "data/hash.h"
@@ -17,6 +20,8 @@ using checkpoint::corrupt, checkpoint::Piece, checkpoint::TensorInfo;
 namespace {
 
 constexpr int64_t kConvertedAtOnce = int64_t{1} << 18;  // elements
+constexpr std::string_view kBlocks = "_blocks", kScales = "_scales";
+constexpr int64_t kBlock = 32, kBlockBytes = kBlock / 2;  // of MXFP4
 
 bool is_read_as_float(DType dtype) { return dtype == DType::Float32 || dtype == DType::BFloat16 || dtype == DType::Float16; }
 
@@ -38,6 +43,27 @@ void read_elements(const ReadableFile& file, int64_t offset, DType stored, int64
     file.read_exactly(offset + done * size, {memory.data(), static_cast<size_t>(some * size)});
     float* const out = reinterpret_cast<float*>(to) + done;
     stored == DType::BFloat16 ? widen<bfloat16>(memory.data(), some, out) : widen<float16>(memory.data(), some, out);
+  }
+}
+
+// Reads [first, first + count) of a tensor in MXFP4.
+void read_mxfp4(const Run& blocks, const Run& scales, int64_t first, int64_t count, float* to) {
+  constexpr std::array<float, 8> kValues{0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  constexpr int kBias = 127, kNoNumber = 255;
+  std::vector<uint8_t> bytes, exponents;
+  for (int64_t done = 0; done < count;) {
+    const int64_t begin = (first + done) / kBlock, some = std::min(kConvertedAtOnce, first + count - begin * kBlock);
+    const int64_t whole = (some + kBlock - 1) / kBlock, skipped = first + done - begin * kBlock;
+    bytes.resize(static_cast<size_t>(whole * kBlockBytes));
+    exponents.resize(static_cast<size_t>(whole));
+    blocks.file->read_exactly(blocks.offset_bytes + begin * kBlockBytes, std::as_writable_bytes(std::span(bytes)));
+    scales.file->read_exactly(scales.offset_bytes + begin, std::as_writable_bytes(std::span(exponents)));
+    for (int64_t i = skipped; i < some; ++i) {
+      const int bits = bytes[static_cast<size_t>(i / 2)] >> (i % 2 * 4), exponent = exponents[static_cast<size_t>(i / kBlock)];
+      const float value = kValues[static_cast<size_t>(bits & 7)];
+      to[done++] = exponent == kNoNumber ? std::numeric_limits<float>::quiet_NaN()
+                                         : std::ldexp((bits & 8) != 0 ? -value : value, exponent - kBias);
+    }
   }
 }
 
@@ -81,6 +107,45 @@ void TensorFiles::make_matrix(const std::string& name) {
   shape = {shape.rows(), shape.cols()};
 }
 
+std::set<std::string> TensorFiles::join_mxfp4() {
+  std::set<std::string> joined;
+  for (const std::string& name : names())
+    for (const auto& [ending, other_ending] : {std::pair(kBlocks, kScales), std::pair(kScales, kBlocks)}) {
+      if (!name.ends_with(ending)) continue;
+      const std::string whole = name.substr(0, name.size() - ending.size()), other = whole + std::string(other_ending);
+      if (joined.contains(whole)) continue;
+      if (!find(other))
+        throw CheckpointError(ExitCode::Usage, fmt::format("{} is one of two tensors of MXFP4, and \"{}\" is absent",
+                                                           origin(name, 0), printable(other)));
+      join_mxfp4(whole);
+      joined.insert(whole);
+    }
+  return joined;
+}
+
+void TensorFiles::join_mxfp4(const std::string& name) {
+  const auto blocks = tensors_.find(name + std::string(kBlocks)), scales = tensors_.find(name + std::string(kScales));
+  const Shape of_blocks = blocks->second.info.shape, of_scales = scales->second.info.shape;
+  const int last = static_cast<int>(of_blocks.dims()) - 1;
+  bool fits = last >= 1 && of_blocks[last] == kBlockBytes && of_scales.dims() == of_blocks.dims() - 1;
+  for (int dim = 0; fits && dim < last; ++dim) fits = of_blocks[dim] == of_scales[dim];
+  for (const Place* place : {&blocks->second, &scales->second})
+    fits = fits && place->stored == DType::UInt8 && place->runs.size() == 1 && place->runs.front().repeats == 1;
+  if (!fits)
+    throw CheckpointError(ExitCode::Usage,
+                          fmt::format("{} {} {} and its scales {} {} are not MXFP4: bytes [.., N, {}] and bytes [.., N]",
+                                      origin(blocks->first, 0), name_of(blocks->second.stored), to_string(of_blocks),
+                                      name_of(scales->second.stored), to_string(of_scales), kBlockBytes));
+  Shape shape = of_scales;
+  shape[last - 1] *= kBlock;
+  add(name, DType::UInt8, of_blocks, blocks->second.runs);
+  Place& place = tensors_.at(name);
+  place.info = {DType::Float32, shape};
+  place.scales = scales->second.runs;
+  tensors_.erase(blocks);
+  tensors_.erase(scales);
+}
+
 void TensorFiles::remove_wrapper() {
   for (const std::string_view wrapper : {"module._orig_mod.", "_orig_mod.module.", "module.", "_orig_mod."}) {
     if (!std::ranges::all_of(tensors_, [&](const auto& one) { return one.first.starts_with(wrapper); })) continue;
@@ -116,10 +181,11 @@ uint64_t TensorFiles::digest() const {
   data::StreamingHash hash;
   for (const auto& [name, place] : tensors_) {
     hash.add(fmt::format("{} {} {}", name, name_of(place.stored), to_string(place.info.shape)));
-    for (const Run& run : place.runs) {
-      const std::string& path = run.file->path();
-      hash.add(fmt::format(" {} {} {}", path.substr(path.rfind('/') + 1), run.offset_bytes, run.first));
-    }
+    for (const std::vector<Run>* runs : {&place.runs, &place.scales})
+      for (const Run& run : *runs) {
+        const std::string& path = run.file->path();
+        hash.add(fmt::format(" {} {} {}", path.substr(path.rfind('/') + 1), run.offset_bytes, run.first));
+      }
     hash.add(";");
   }
   return hash.value();
@@ -141,7 +207,11 @@ void TensorFiles::read_piece(const Place& place, const Piece& piece) const {
   const Piece whole =
       checkpoint::whole_box_piece(piece.name, piece.shape, 0, {nullptr, piece.data.dtype, {piece.shape.elements()}});
   auto* const to = static_cast<std::byte*>(piece.data.data);
-  for (const auto& part : checkpoint::common_elements(piece.shape, region_of(whole), region_of(piece)))
+  for (const auto& part : checkpoint::common_elements(piece.shape, region_of(whole), region_of(piece))) {
+    if (!place.scales.empty()) {
+      read_mxfp4(place.runs[0], place.scales[0], part.from, part.count, piece.data.as<float>() + part.to);
+      continue;
+    }
     for (const Run& run : place.runs) {
       const auto read = [&](int64_t from, int64_t in_run, int64_t count) {
         read_elements(*run.file, run.offset_bytes + in_run * size_of(place.stored), place.stored, count,
@@ -149,6 +219,7 @@ void TensorFiles::read_piece(const Place& place, const Piece& piece) const {
       };
       for_each_overlap(run, part.from, part.from + part.count, read);
     }
+  }
 }
 
 }  // namespace trivet::foreign

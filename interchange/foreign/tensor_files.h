@@ -1,12 +1,19 @@
 // Tensors in files that another program wrote. Each is made of runs: elements that lie one after another in a file.
 //
-// read() reads only the elements that are asked for. float32, bfloat16 and float16 are read as float32. Thread-safe once all
-// tensors were added. Throws CheckpointError naming the file.
+// read() reads only the elements that are asked for. float32, bfloat16, float16 and MXFP4 are read as float32. Thread-safe once
+// all tensors were added. Throws CheckpointError naming the file.
+//
+// MXFP4 (Open Compute Project, Microscaling Formats 1.0): 32 elements share a scale, a power of two. Two tensors of bytes,
+// which have the names of one and an ending each, hold it:
+//
+//   w_blocks [.., N / 32, 16]   two elements in a byte, the earlier one in its lower half: sign, 2 bits of exponent, 1 of
+//   fraction w_scales [.., N / 32]       the exponents + 127; 255: no number
 #pragma once
 
 #include <cerrno>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,6 +57,9 @@ class TensorFiles : public checkpoint::TensorSource {
   void add_alias(const std::string& name, const std::string& tensor);
   // A tensor [A, B, C] becomes a matrix [A B, C] of the same elements.
   void make_matrix(const std::string& name);
+  // Joins each pair of tensors that hold MXFP4 to one [.., N], and returns the names of these. Throws CheckpointError if one of
+  // a pair is absent or has another type or shape.
+  std::set<std::string> join_mxfp4();
   // Removes what DistributedDataParallel and torch.compile put in front of every name ("module.", "_orig_mod."), if all have
   // it.
   void remove_wrapper();
@@ -72,7 +82,9 @@ class TensorFiles : public checkpoint::TensorSource {
     DType stored;
     checkpoint::TensorInfo info;
     std::vector<Run> runs;
+    std::vector<Run> scales{};  // of MXFP4, whose runs are of bytes: both in one run
   };
+  void join_mxfp4(const std::string& name);
   void read_piece(const Place& place, const checkpoint::Piece& piece) const;
 
   std::string source_;

@@ -35,6 +35,9 @@ struct Architecture {
   checkpoint::MappedSource::Table (*fused_weights)(const model::Description&) = nullptr;
   // The experts of a layer are together in a form of their own (transposed_experts.h).
   bool transposed_experts = false;
+  // Weights of experts may be in MXFP4 (foreign::TensorFiles::join_mxfp4), which "quantization_config" of config.json then
+  // says.
+  bool may_be_mxfp4 = false;
   // Says why a tensor of the files is left out; empty: it is no part of such a model. Null: none is.
   std::string (*why_left_out)(const foreign::TensorFiles&, const model::Description&, const std::string& name) = nullptr;
 };

@@ -1,5 +1,5 @@
 // gpt-oss: sinks in attention, windows in every second layer, and experts with biases and a SwiGLU with limits. The published
-// weights are in MXFP4, which is not read: convert them to bfloat16 with transformers.
+// weights of experts are in MXFP4.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -107,7 +107,8 @@ Architecture gpt_oss() {
           .obstacle = gpt_oss_obstacle,
           .write = write_gpt_oss,
           .weights = gpt_oss_weights,
-          .transposed_experts = true};
+          .transposed_experts = true,
+          .may_be_mxfp4 = true};
 }
 
 }  // namespace trivet::hugging_face

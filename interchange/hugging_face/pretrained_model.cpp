@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "core/error.h"
@@ -77,17 +78,31 @@ bool is_of_newer_transformers(const Json& config) {
 }
 
 // Keys that no class of a model reads, but the loading of every model: other weights or none.
-constexpr std::array<std::string_view, 5> kKeysOfLoading{"quantization_config", "quantization", "compression_config",
-                                                         "pruned_heads", "transformers_weights"};
+constexpr const char* kQuantization = "quantization_config";
+constexpr std::array<std::string_view, 5> kKeysOfLoading{kQuantization, "quantization", "compression_config", "pruned_heads",
+                                                         "transformers_weights"};
+
+// Checks whether the file says that weights are in MXFP4. The types that can be so read no other key of quantization; which
+// tensors it is, the files say.
+bool states_mxfp4(ConfigFile& file, const Architecture& architecture) {
+  if (!architecture.may_be_mxfp4) return false;
+  std::optional<ConfigFile> quantization = file.object(kQuantization);
+  if (!quantization || quantization->text("quant_method", "") != "mxfp4") return false;
+  quantization->ignore({"modules_to_not_convert", "dequantize"});
+  quantization->finish();
+  return true;
+}
 
 // The architectures read each key that transformers' class of the model reads; no other changes a result.
-void add_unread_keys(const Json& json, const ConfigFile& file, const Architecture& architecture,
+void add_unread_keys(const Json& json, const ConfigFile& file, const Architecture& architecture, bool mxfp4,
                      std::vector<std::string>& notes) {
   if (json.contains("is_causal") && json["is_causal"] == false)  // read where masks of all classes are made
     file.refuse("is_causal", "the models that are read here see the tokens before each alone; use true");
   for (const std::string_view key : kKeysOfLoading)
-    if (!file.is_off(std::string(key)))
-      file.refuse(std::string(key), "only weights in float32, bfloat16 or float16 are read, all of them");
+    if (!file.is_off(std::string(key)) && !(mxfp4 && key == kQuantization))
+      file.refuse(std::string(key), architecture.may_be_mxfp4
+                                        ? "only weights in float32, bfloat16 or float16 are read, and those of experts in MXFP4"
+                                        : "only weights in float32, bfloat16 or float16 are read, all of them");
   std::vector<std::string> unread = file.unread();
   if (is_of_newer_transformers(json))
     for (const std::string& key : unread)
@@ -145,7 +160,8 @@ DescribedModel describe_model(std::string_view config_json, const std::string& p
   ignore_common_keys(file);
   const OrderedJson section = described.architecture->read(file);
   described.notes = file.notes();
-  add_unread_keys(json, file, *described.architecture, described.notes);
+  described.mxfp4 = states_mxfp4(file, *described.architecture);
+  add_unread_keys(json, file, *described.architecture, described.mxfp4, described.notes);
   described.config = config_of(section, path);
   described.config.model = model::with_defaults(described.config.model);
   return described;
@@ -156,6 +172,7 @@ PretrainedModel::PretrainedModel(foreign::ModelSource source)
   const foreign::TensorFiles& tensors = *source_.tensors;
   described_.notes.insert(described_.notes.end(), source_.notes.begin(), source_.notes.end());
   const bool fused = architecture().fused_weights && holds_fused_experts(tensors);
+  const std::set<std::string> packed = settle_mxfp4();
   check_enough_tensors(fused || architecture().transposed_experts);
   if (fused) settle_fused_experts(*source_.tensors, description());
   MappedSource::Table table = fused ? architecture().fused_weights(description()) : architecture().weights(description());
@@ -166,7 +183,8 @@ PretrainedModel::PretrainedModel(foreign::ModelSource source)
   settle_tied_head(table);
   check_all_used(table);
   if (architecture().transposed_experts)
-    experts_ = std::make_unique<TransposedExperts>(tensors, tensors.names(), description(), TransposedExperts::To::Ours);
+    experts_ =
+        std::make_unique<TransposedExperts>(tensors, tensors.names(), description(), TransposedExperts::To::Ours, packed);
   weights_ = std::make_unique<MappedSource>(experts_ ? *experts_ : static_cast<const TensorSource&>(tensors), std::move(table));
   check_shapes(*weights_, description());
 }
@@ -195,6 +213,17 @@ std::string PretrainedModel::folder() const {
   if (!source_.tokenizer_folder.empty()) return source_.tokenizer_folder;
   const size_t slash = source_.config_path.rfind('/');
   return slash == std::string::npos ? "." : source_.config_path.substr(0, std::max<size_t>(1, slash));
+}
+
+std::set<std::string> PretrainedModel::settle_mxfp4() {
+  if (!architecture().may_be_mxfp4) return {};
+  std::set<std::string> packed = source_.tensors->join_mxfp4();
+  if (packed.empty() == !described_.mxfp4) return packed;
+  throw CheckpointError(
+      ExitCode::Usage,
+      fmt::format("{}: {}: {}", source_.tensors->source(), kQuantization,
+                  packed.empty() ? "says that experts are in MXFP4, but no tensor is; remove the key"
+                                 : "is absent, but experts are in MXFP4; is the config.json of another model?"));
 }
 
 // Keeps tables small that a config.json asks for. Their errors name the tensor if only some are absent.

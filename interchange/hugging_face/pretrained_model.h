@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace trivet::hugging_face {
 struct DescribedModel {
   const Architecture* architecture = nullptr;
   Config config;                   // nothing but that section is given
+  bool mxfp4 = false;              // weights of experts are in MXFP4
   std::vector<std::string> notes;  // keys that were ignored
 };
 DescribedModel describe_model(std::string_view config_json, const std::string& path);
@@ -44,6 +46,8 @@ class PretrainedModel {
 
  private:
   PretrainedModel() = default;
+  // Returns the tensors that were in MXFP4.
+  std::set<std::string> settle_mxfp4();
   void check_enough_tensors(bool fused) const;
   void check_all_used(const checkpoint::MappedSource::Table& table);
   void settle_tied_head(checkpoint::MappedSource::Table& table);

@@ -23,7 +23,7 @@ int64_t other_row(int64_t row, int64_t rows, bool to_ours) {
 }  // namespace
 
 TransposedExperts::TransposedExperts(const checkpoint::TensorSource& from, const std::vector<std::string>& names,
-                                     const model::Description& description, To to)
+                                     const model::Description& description, To to, const std::set<std::string>& outputs_first)
     : from_(from), count_(description.experts.count), to_(to) {
   const int64_t hidden = description.hidden_size, feed_forward = description.experts.feed_forward_size;
   for (const std::string& name : names) {
@@ -36,11 +36,13 @@ TransposedExperts::TransposedExperts(const checkpoint::TensorSource& from, const
                                : gate_up ? hidden
                                          : feed_forward,
                     .alternate = gate_up,
-                    .bias = bias};
+                    .bias = bias,
+                    .inputs_first = to == To::Ours && !outputs_first.contains(name)};
     const Shape ours = bias ? Shape{count_ * experts.rows} : Shape{count_ * experts.rows, experts.columns};
     const Shape theirs = bias ? Shape{count_, experts.rows} : Shape{count_, experts.columns, experts.rows};
     const checkpoint::TensorInfo* const stored = from.find(name);
-    const Shape& wanted = to == To::Ours ? theirs : ours;
+    const Shape packed{count_, experts.rows, experts.columns};
+    const Shape& wanted = outputs_first.contains(name) ? packed : to == To::Ours ? theirs : ours;
     if (!(stored->shape == wanted))
       throw CheckpointError(ExitCode::Usage,
                             fmt::format("{} has the shape {}, but {} experts of this config.json have {}", from.origin(name, 0),
@@ -94,7 +96,7 @@ void TransposedExperts::read_piece(const Experts& experts, const Piece& piece) c
         const int64_t column = by_row ? within % experts.columns + k : within / experts.rows;
         const int64_t other = experts.alternate ? other_row(row, experts.rows, to_ours) : row;
         out[done + i + k] =
-            from[static_cast<size_t>(to_ours ? column * experts.rows + other : other * experts.columns + column)];
+            from[static_cast<size_t>(experts.inputs_first ? column * experts.rows + other : other * experts.columns + column)];
       }
       i += step;
     }

@@ -6,12 +6,15 @@
 //   mlp.experts.down_proj [E, F, H]                                             [E H, F]
 //   mlp.experts.down_proj_bias [E, H]                                           [E H]
 //
+// In MXFP4, the matrices in their files have outputs as rows: [E, 2F, H] with rows g0 u0 g1 u1 ..., and [E, H, F].
+//
 // E experts, H hidden, F feed-forward. Both directions read the matrix of an expert at a time, which they keep for the next
 // read. Thread-safe.
 #pragma once
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,8 +27,9 @@ class TransposedExperts final : public checkpoint::TensorSource {
  public:
   enum class To { Ours, Theirs };  // the order that this shows; `from` has the other one, and must outlive this
   // Throws CheckpointError if a tensor of experts in `from` has another shape than the description says.
+  // `outputs_first`: the tensors of `from` that have outputs as rows although they are theirs.
   TransposedExperts(const checkpoint::TensorSource& from, const std::vector<std::string>& names,
-                    const model::Description& description, To to);
+                    const model::Description& description, To to, const std::set<std::string>& outputs_first = {});
 
   std::string source() const override { return from_.source(); }
   std::string origin(const std::string& name, int64_t row) const override;
@@ -39,6 +43,7 @@ class TransposedExperts final : public checkpoint::TensorSource {
     int64_t rows = 0, columns = 0;  // as ours are: outputs and inputs; a bias has one column
     bool alternate = false;         // their outputs are those of gate and up in turns
     bool bias = false;
+    bool inputs_first = false;  // in `from`
   };
   void read_piece(const Experts& experts, const checkpoint::Piece& piece) const;
   // The elements of an expert in the order of `from`.

@@ -101,6 +101,12 @@ MODELS.update({
                                                       "beta_slow": 1.0, "truncate": False,
                                                       "original_max_position_embeddings": 16})),
 })
+# The same with weights of experts in MXFP4, as published. Both matrices are square or twice that, like those of the 20B and 120B.
+MXFP4 = {
+    "gpt-oss-mxfp4": ("GptOssConfig", dict(SMALL, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+                                           head_dim=6, num_local_experts=3, num_experts_per_tok=2,
+                                           rope_parameters={"rope_type": "default", "rope_theta": 150000.0})),
+}
 # Every third layer of SmolLM3 does not rotate. Norms of OLMo's projections are over 24 queries and 12 keys; biases of attention
 # are in one of the two.
 TINY = dict(SMALL, intermediate_size=10)
@@ -160,6 +166,30 @@ def write(folder, config_class, arguments):
     write_golden(folder, model)
 
 
+def write_mxfp4(folder, config_class, arguments):
+    """Random bytes as weights of experts. What they mean is transformers' to say, which makes float32 of them."""
+    model = random_model(config_class, arguments)
+    shutil.rmtree(folder, ignore_errors=True)
+    generator = torch.Generator().manual_seed(23)
+    tensors = {}
+    for name, value in model.state_dict().items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            tensors[name] = value.bfloat16()
+            continue
+        experts, inputs, outputs = value.shape
+        shape = (experts, outputs, inputs // 32)
+        tensors[name + "_blocks"] = torch.randint(256, (*shape, 16), generator=generator, dtype=torch.uint8)
+        tensors[name + "_scales"] = torch.randint(120, 124, shape, generator=generator, dtype=torch.uint8)
+    model.config.dtype = torch.bfloat16
+    model.config.quantization_config = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+    model.config.save_pretrained(folder)
+    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    read = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager",
+        quantization_config=transformers.Mxfp4Config(dequantize=True))
+    write_golden(folder, read)
+
+
 # name of the folder -> (class of the config, arguments, arguments of LoraConfig)
 ADAPTERS = {
     "llama": ("LlamaConfig", SMALL, dict(r=4, lora_alpha=8, target_modules="all-linear", use_rslora=True)),
@@ -210,8 +240,9 @@ def main(target, names):
         for name in ADAPTERS:
             write_adapted(os.path.join(names[0], name), *ADAPTERS[name])
         return
-    for name in names or MODELS:
-        write(os.path.join(target, name), *MODELS[name])
+    for name in names or [*MODELS, *MXFP4]:
+        folder = os.path.join(target, name)
+        write_mxfp4(folder, *MXFP4[name]) if name in MXFP4 else write(folder, *MODELS[name])
 
 
 if __name__ == "__main__":
