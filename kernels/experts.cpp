@@ -297,8 +297,9 @@ void GroupedMatmul::check() const {
 }
 
 KernelCall GroupedMatmul::describe() const {
-  return describe_product("grouped_matmul", transpose_b ? "nt" : "nn", a, b, out, {out.shape[0], out.shape[1], a.shape[1]},
-                          transpose_b ? Result::Other : Result::InputGradient, total_bytes({out, ends}));
+  const char* const kind = accumulate ? (transpose_b ? "nt+" : "nn+") : transpose_b ? "nt" : "nn";
+  return describe_product("grouped_matmul", kind, a, b, out, {out.shape[0], out.shape[1], a.shape[1]},
+                          transpose_b ? Result::Other : Result::InputGradient, written(out, accumulate) + total_bytes({ends}));
 }
 
 void GroupedGradient::check() const {

@@ -186,7 +186,7 @@ struct AddChosen {
   KernelCall describe() const;
 };
 
-// out[i] = a[i] op(b[e]) for the expert e of row i. op transposes if transpose_b is set: b is then [E, N, K], else [E, K, N].
+// out[i] (+)= a[i] op(b[e]) for the expert e of row i. op transposes if transpose_b is set: b is then [E, N, K], else [E, K, N].
 // Its cuts (kernels/products.h) may have col_ends and leaves.
 struct GroupedMatmul {
   ConstTensorView a;     // [T K, K]
@@ -194,6 +194,7 @@ struct GroupedMatmul {
   ConstTensorView ends;  // int32 [E, ranges]
   TensorView out;        // [T K, N], of the type of a or float32
   bool transpose_b = false;
+  bool accumulate = false;
   const ProductCuts* cuts = nullptr;
 
   void check() const;

@@ -52,7 +52,12 @@ View matrix_of(const View& view, int64_t expert) {
 void multiply_piece(const GroupedMatmul& args, const Piece& piece, const ProductCuts& cuts) {
   ConstTensorView a = args.a.row_range(piece.first, piece.rows);
   const TensorView out = args.out.row_range(piece.first, piece.rows);
-  Matmul product{.a = a, .b = matrix_of(args.b, piece.expert), .out = out, .transpose_b = args.transpose_b, .cuts = &cuts};
+  Matmul product{.a = a,
+                 .b = matrix_of(args.b, piece.expert),
+                 .out = out,
+                 .transpose_b = args.transpose_b,
+                 .accumulate = args.accumulate,
+                 .cuts = &cuts};
   const int64_t unit = tile_rows().unit;
   if (piece.rows % unit == 0) return compute(product, 1);
   thread_local Scratch a_scratch, out_scratch;
@@ -64,6 +69,11 @@ void multiply_piece(const GroupedMatmul& args, const Piece& piece, const Product
   std::memset(memory + a.bytes(), 0, static_cast<size_t>(bytes - a.bytes()));
   product.a = ConstTensorView{memory, a.dtype, filled_a};
   product.out = TensorView{out_scratch.reserve(filled_out.elements() * size_of(out.dtype)), out.dtype, filled_out};
+  if (args.accumulate) {
+    auto* const sums = static_cast<std::byte*>(product.out.data);
+    std::memcpy(sums, out.data, static_cast<size_t>(out.bytes()));
+    std::memset(sums + out.bytes(), 0, static_cast<size_t>(product.out.bytes() - out.bytes()));
+  }
   compute(product, 1);
   std::memcpy(out.data, product.out.data, static_cast<size_t>(out.bytes()));
 }

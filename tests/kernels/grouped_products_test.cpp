@@ -66,10 +66,11 @@ struct Product {
   const HostTensor &a, &b;  // b: [E, N, K] or [E, K, N]
   DType out;
   bool transpose_b = false;
+  const HostTensor* start = nullptr;  // what is added to
 
   HostTensor run(Kernels& kernels, const Counts& counts, const ProductCuts* cuts = nullptr) const {
     const Shape b_shape = b.view().shape;
-    HostTensor result = HostTensor::poisoned(out, {a.view().shape[0], b_shape[transpose_b ? 1 : 2]});
+    HostTensor result = start ? *start : HostTensor::poisoned(out, {a.view().shape[0], b_shape[transpose_b ? 1 : 2]});
     Ints ends = ends_of(counts);
     const auto ranges = static_cast<int64_t>(ends.size()) / b_shape[0];
     kernels.grouped_matmul({.a = a.view(),
@@ -77,6 +78,7 @@ struct Product {
                             .ends = view_of(ends, {b_shape[0], ranges}),
                             .out = result.view(),
                             .transpose_b = transpose_b,
+                            .accumulate = start != nullptr,
                             .cuts = cuts});
     return result;
   }
@@ -100,6 +102,8 @@ TEST_P(KernelsOnEveryDevice, GroupedMatmulIsTheProductOfEachExpert) {
         if (takes_too_long(rows * n * k)) continue;
         const HostTensor a = HostTensor::random(dtype, {rows, k}, 1), b = weights_of(dtype, experts, n, k, transpose_b);
         const HostTensor got = Product{a, b, out, transpose_b}.run(*kernels, counts);
+        const HostTensor start = HostTensor::random(out, {rows, n}, 4);
+        const HostTensor added = Product{a, b, out, transpose_b, &start}.run(*kernels, counts);
         const Ints ends = ends_of(counts);
         for (int64_t row = 0, expert = 0; row < rows; ++row) {
           while (row >= ends[(expert + 1) * ranges - 1]) ++expert;
@@ -110,6 +114,10 @@ TEST_P(KernelsOnEveryDevice, GroupedMatmulIsTheProductOfEachExpert) {
               sum += term, magnitude += std::abs(term);
             }
             ASSERT_NEAR(got.at(row * n + col), sum, tolerance(dtype, out, k, magnitude, sum)) << row << ", " << col;
+            const double before = start.at(row * n + col);
+            ASSERT_NEAR(added.at(row * n + col), before + sum,
+                        tolerance(dtype, out, k + 1, magnitude + std::abs(before), before + sum))
+                << row << ", " << col;
           }
         }
       }
@@ -373,7 +381,7 @@ TEST_P(KernelsOnEveryDevice, GroupedProductsRefuseWhatDoesNotFit) {
   const TensorView two = view_of(ends, {2, 1}), three = view_of(ends, {3, 1});
   EXPECT_THROW(kernels().grouped_matmul({a.view(), b.view(), three, out.view()}), std::logic_error);
   EXPECT_THROW(kernels().grouped_matmul({a.view(), b.view(), two, out.view(), true}), std::logic_error);
-  EXPECT_THROW(kernels().grouped_matmul({a.view(), b.view(), two, out.view(), false, &rows}), std::logic_error);
+  EXPECT_THROW(kernels().grouped_matmul({a.view(), b.view(), two, out.view(), false, false, &rows}), std::logic_error);
   EXPECT_THROW(kernels().grouped_gradient({a.view(), a.view(), two, 2, wide.view()}), std::logic_error);
   EXPECT_THROW(kernels().grouped_gradient({a.view(), a.view(), two, 1, b.view()}), std::logic_error);
   EXPECT_THROW(kernels().grouped_gradient({a.view(), a.view(), two, 1, wide.view(), false, &leaves}), std::logic_error);

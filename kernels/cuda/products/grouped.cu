@@ -449,7 +449,7 @@ void compute(const GroupedMatmul& args, const Launch& launch) {
                                               args.ends.shape[1],
                                               n,
                                               k,
-                                              {args.out.data, n, args.out.dtype != args.a.dtype, false}};
+                                              {args.out.data, n, args.out.dtype != args.a.dtype, args.accumulate}};
     dispatch_bool(args.transpose_b, [&]<bool kTransposed>() {
       dispatch_bool(leaves.leaves > 1, [&]<bool kTree>() {
         constexpr Adjacent kAdjacentB = kTransposed ? Adjacent::InALine : Adjacent::AcrossLines;
