@@ -22,6 +22,7 @@
 #include "comm/rank_axis.h"
 #include "core/layer.h"
 #include "kernels/leaf_sum.h"
+#include "model/expert_work.h"
 
 namespace trivet::model {
 
@@ -82,6 +83,21 @@ class RoundGradient {
   int rounds_;  // with parts of one microbatch
   int done_ = 0;
   kernels::LeafSum sum_;
+};
+
+// Those of an adapter's A and B, which follow one another among the parameters.
+class AdapterRounds {
+ public:
+  AdapterRounds(Context& context, const comm::RankAxis& axis, Gradients gradients, size_t first)
+      : a_(context, axis, gradients[first]), b_(context, axis, gradients[first + 1]) {}
+  AdapterGradients begin() { return {a_.begin(), b_.begin()}; }
+  void end(bool last) {
+    a_.end(last);
+    b_.end(last);
+  }
+
+ private:
+  RoundGradient a_, b_;
 };
 
 }  // namespace trivet::model

@@ -10,6 +10,7 @@
 #include "kernels/kernels.h"
 #include "kernels/rules.h"
 #include "model/expert_exchange.h"
+#include "model/expert_rows.h"
 
 namespace trivet::model {
 
@@ -25,82 +26,8 @@ Split of_all(const Split& of_one, int64_t experts) {
   return split;
 }
 
-// The ranges of tokens that sums over tokens are made of, and how many leaves they form.
-struct TokenRanges {
-  std::vector<kernels::ProductCuts::Range> ranges;
-  int64_t leaves = 1;
-};
-
-TokenRanges ranges_of(const Context& context, int64_t tokens) {
-  TokenRanges result;
-  int64_t covered = 0;
-  if (context.leaves)
-    for (const auto& leaf : context.leaves->ranges)
-      for (const TokenLeaves::Range& range : leaf) {
-        result.ranges.push_back({range.begin, range.end});
-        covered += range.end - range.begin;
-      }
-  if (covered != tokens) return {{{0, tokens}}, 1};
-  result.leaves = static_cast<int64_t>(context.leaves->ranges.size());
-  return result;
-}
-
-// Adds up the rows of each token, and over tensor ranks. [Note: when rows are summed]
-class RowSum {
- public:
-  RowSum(Context& context, int64_t rows, TensorView y)
-      : context_(context),
-        axis_(split_axis(context)),
-        ranks_first_(axis_ && axis_->fixed_sums),
-        rows_(context.arena, y.dtype, {rows, y.shape.cols()}),
-        over_ranks_(context, ranks_first_ ? axis_ : nullptr, rows_),
-        of_tokens_(context, ranks_first_ ? nullptr : axis_, y) {}
-
-  TensorView partial() const { return over_ranks_.partial(); }  // [T K, H]
-  void start(ConstTensorView places) {
-    over_ranks_.start();
-    over_ranks_.finish();
-    context_.kernels.combine_rows({.x = rows_, .places = places, .out = as_rows(of_tokens_.partial())});
-    of_tokens_.start();
-  }
-  void finish() { of_tokens_.finish(); }
-
- private:
-  Context& context_;
-  const comm::RankAxis* axis_;
-  bool ranks_first_;
-  ScopedTensor rows_;
-  AxisSum over_ranks_, of_tokens_;
-};
-
-// The ranks that share the experts; null: this one has all.
-const comm::RankAxis* expert_axis(const Context& context) {
-  const comm::RankAxis* axis = context.axes[Axis::Expert];
-  return axis && axis->size() > 1 ? axis : nullptr;
-}
-
 ConstTensorView first_rows(const ScopedTensor& tensor, const RowRange& range) {
   return tensor.view().row_range(range.first, range.count);
-}
-
-// 0, 1, 2 ...: the choices of rows whose weights come in the order of rows.
-class RowNumbers {
- public:
-  RowNumbers(Context& context, int64_t most) : numbers_(context.arena, DType::Int32, {most}) {
-    std::vector<int32_t> numbers(static_cast<size_t>(most));
-    std::iota(numbers.begin(), numbers.end(), 0);
-    context.kernels.from_host({numbers.data(), DType::Int32, {most}}, numbers_);
-  }
-  ConstTensorView first(int64_t count) const { return numbers_.view().slice(0, count); }
-
- private:
-  ScopedTensor numbers_;
-};
-
-ScopedTensor gathered(Context& context, ConstTensorView x, ConstTensorView order) {
-  ScopedTensor rows(context.arena, x.dtype, {order.elements(), x.shape.cols()});
-  context.kernels.gather_rows({.x = as_rows(x), .order = order, .out = rows});
-  return rows;
 }
 
 // These return the place of the parameter that they add.
@@ -139,7 +66,8 @@ size_t add_gate(const ExpertMlp::Options& options, SubLayers& to) {
 
 }  // namespace
 
-ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
+ExpertMlp::ExpertMlp(const Options& options)
+    : options_(options), ranks_{options.gate_up_adapters.rank, options.down_adapters.rank} {
   const int64_t experts = options.experts, hidden = options.hidden, feed_forward = options.feed_forward;
   sub_layers_.add_own(
       {.name = "router.weight", .shape = {experts, hidden}, .init = {Init::Kind::Normal, options.init_deviation}});
@@ -158,6 +86,8 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
                        .matrices = experts,
                        .matrices_per_token = options.chosen});
   if (options.bias) add_biases(options, sub_layers_);
+  gate_up_adapter_ = add_adapters("experts.gate_up.", kGateUp, options.gate_up_adapters);
+  down_adapter_ = add_adapters("experts.down.", kDown, options.down_adapters);
   if (options.correction_bias) bias_ = add_bias(options, sub_layers_);
   if (options.shared_feed_forward == 0) return;
   if (options.shared_gate) gate_ = add_gate(options, sub_layers_);
@@ -170,8 +100,36 @@ ExpertMlp::ExpertMlp(const Options& options) : options_(options) {
   shared_index_ = sub_layers_.add("shared", *shared_);
 }
 
+// Each expert has the adapters of one matrix.
+size_t ExpertMlp::add_adapters(const std::string& prefix, Parameter weight, const Adapters::Options& options) {
+  const size_t first = sub_layers_.parameters().size();
+  if (options.parts.empty()) return first;
+  const int64_t experts = options_.experts;
+  ParameterSpec of_one = sub_layers_.parameters()[weight];
+  of_one.shape[0] /= experts;
+  of_one.split = weight == kGateUp ? split_of_gate_up(options_.feed_forward) : split_of_down(options_.feed_forward);
+  const Adapters adapters(options, of_one);
+  for (ParameterSpec spec : adapters.parameters()) {
+    spec.name = prefix + spec.name;
+    spec.shape[0] *= experts;
+    spec.split = of_all(spec.split, experts);
+    spec.sharing = Sharing::Expert;
+    spec.matrices = experts;
+    spec.matrices_per_token = options_.chosen;
+    sub_layers_.add_own(spec);
+  }
+  return first;
+}
+
 ExpertWork ExpertMlp::work(Context& context, Weights weights) const {
-  return {context, {weights[kGateUp], of_biases(weights, kGateUpBias), weights[kDown]}, options_.feed_forward, options_.swiglu};
+  const auto adapter = [&](const Adapters::Options& options, size_t first) {
+    return options.parts.empty() ? ExpertAdapter{} : ExpertAdapter{weights[first], weights[first + 1], options.scale};
+  };
+  return {context,
+          {weights[kGateUp], of_biases(weights, kGateUpBias), weights[kDown],
+           adapter(options_.gate_up_adapters, gate_up_adapter_), adapter(options_.down_adapters, down_adapter_)},
+          options_.feed_forward,
+          options_.swiglu};
 }
 
 ExpertRows ExpertMlp::own_rows(const Context& context, ConstTensorView x_rows, const Saved& saved) const {
@@ -184,17 +142,29 @@ int64_t ExpertMlp::most_rows(int64_t tokens, int ranks) const {
 
 void ExpertMlp::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   choose(context, weights, x, saved);
-  RowSum sum(context, saved[kOrder].elements(), y);
+  RowSum sum(context, saved[kOrder].elements(), y, ranks_.down > 0);
   if (const comm::RankAxis* ranks = expert_axis(context)) {
-    compute_on_ranks(context, *ranks, weights, x, sum.partial(), saved);
+    compute_on_ranks(context, *ranks, weights, x, sum, saved);
   } else {
     activate(context, weights, x, saved);
-    work(context, weights).apply_down(saved[kActivated], saved[kEnds], sum.partial());
+    const ExpertWork experts = work(context, weights);
+    experts.apply_down(saved[kActivated], saved[kEnds], sum.partial());
+    if (ranks_.down > 0)
+      add_part(context, sum, [&](TensorView part) { experts.apply_down_adapter(saved[kDownLow], saved[kEnds], part); });
   }
   sum.start(saved[kPlaces]);
   sum.finish();
   if (options_.bias) add_down_biases(context, weights, y, saved);
   if (shared_) add_shared(context, weights, x, y, saved);
+}
+
+// Computes the part of rows that an adapter adds to them.
+template <typename Compute>
+void ExpertMlp::add_part(Context& context, const RowSum& sum, Compute&& compute) {
+  if (!sum.parts().absent()) return compute(sum.parts());
+  const ScopedTensor part(context.arena, sum.partial().dtype, sum.partial().shape);
+  compute(part);
+  sum.add_part(part, sum.partial());
 }
 
 ScopedTensor ExpertMlp::spread_weights(Context& context, DType type, const Saved& saved) const {
@@ -270,12 +240,16 @@ void ExpertMlp::activate(Context& context, Weights weights, ConstTensorView x, S
   const int64_t rows = saved[kOrder].elements();
   const TensorView wide = saved.keep(context.arena, kWide, x.dtype, {rows, 2 * experts.width()});
   const TensorView activated = saved.keep(context.arena, kActivated, x.dtype, {rows, experts.width()});
+  LowRows low;
+  if (ranks_.gate_up > 0) low.gate_up = saved.keep(context.arena, kGateUpLow, x.dtype, {rows, ranks_.gate_up});
+  if (ranks_.down > 0) low.down = saved.keep(context.arena, kDownLow, x.dtype, {rows, ranks_.down});
   const ScopedTensor x_rows = gathered(context, x, saved[kOrder]);
-  experts.activate(own_rows(context, x_rows, saved), wide, activated);
+  experts.activate(own_rows(context, x_rows, saved), wide, activated, low);
 }
 
 void ExpertMlp::compute_on_ranks(Context& context, const comm::RankAxis& ranks, Weights weights, ConstTensorView x,
-                                 TensorView out, const Saved& saved) const {
+                                 const RowSum& sum, const Saved& saved) const {
+  const TensorView out = sum.partial();
   const ExpertWork experts = work(context, weights);
   const int64_t rows = saved[kOrder].elements(), most = most_rows(x.shape.rows(), ranks.size()), hidden = options_.hidden;
   ExpertExchange exchange(context, ranks, saved[kEnds], rows, most);
@@ -286,15 +260,28 @@ void ExpertMlp::compute_on_ranks(Context& context, const comm::RankAxis& ranks, 
   const ScopedTensor weights_there(context.arena, row_weights.view().dtype, {most, 1});
   const ScopedTensor wide(context.arena, x.dtype, {most, 2 * experts.width()});
   const ScopedTensor activated(context.arena, x.dtype, {most, experts.width()});
+  const LowMemory low(context, ranks_, x.dtype, most);
+  const ScopedTensor parts_there(context.arena, x.dtype, {ranks_.down > 0 ? most : 0, hidden});
   for (int round = 0; round < exchange.rounds(); ++round) {
     const RowRange sent = exchange.sent(round);
     const int64_t count = exchange.received(round);
     const ExpertRows there{exchange.send(round, first_rows(x_rows, sent), x_there), exchange.ends(round),
                            exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count)};
-    experts.activate(there, wide.view().row_range(0, count), activated.view().row_range(0, count));
+    experts.activate(there, wide.view().row_range(0, count), activated.view().row_range(0, count), low);
     experts.apply_down(activated.view().row_range(0, count), there.ends, result.view().row_range(0, count));
+    if (ranks_.down > 0) {
+      const TensorView part = parts_there.view().row_range(0, count);
+      experts.apply_down_adapter(LowRows(low).down, there.ends, part);
+      return_part(exchange, round, sum, part, result.view().row_range(0, count));
+    }
     exchange.send_back(round, result.view().row_range(0, count), out.row_range(sent.first, sent.count));
   }
+}
+
+void ExpertMlp::return_part(ExpertExchange& exchange, int round, const RowSum& sum, ConstTensorView part, TensorView rows) {
+  if (sum.parts().absent()) return sum.add_part(part, rows);
+  const RowRange sent = exchange.sent(round);
+  exchange.send_back(round, part, sum.parts().row_range(sent.first, sent.count));
 }
 
 void ExpertMlp::add_shared(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
@@ -343,28 +330,26 @@ void ExpertMlp::through_experts(const BackwardPass& pass, ConstTensorView dy, Te
   Context& context = pass.context();
   Saved& saved = pass.saved();
   const ExpertWork experts = work(context, pass.weights());
+  const int64_t rows = saved[kOrder].elements();
   const IntermediateGradient dwide(pass, kDwide, dy.dtype, saved[kWide].shape);
+  const IntermediateGradient dlow_gate_up(pass, kGateUpDlow, dy.dtype, {ranks_.gate_up > 0 ? rows : 0, ranks_.gate_up});
+  const IntermediateGradient dlow_down(pass, kDownDlow, dy.dtype, {ranks_.down > 0 ? rows : 0, ranks_.down});
+  const LowRows dlow{dlow_gate_up, dlow_down};
   {
     const ScopedTensor dy_rows = gathered(context, dy, saved[kOrder]);
-    if (pass.fused())
-      make_down_gradient(context, pass.gradients()[kDown], options_.experts, options_.feed_forward,
-                         own_rows(context, {}, saved), dy_rows, saved[kActivated]);
+    experts.begin_backward(dy_rows, saved[kEnds], dlow);
+    if (pass.fused()) make_down_gradients(context, pass.gradients(), dy_rows, dlow.down, saved);
     pass.done_with(kActivated);
-    const ScopedTensor dactivated(context.arena, dy.dtype, {dy_rows.view().shape[0], experts.width()});
-    experts.backward(own_rows(context, {}, saved), dy_rows, saved[kWide], dactivated, dwide, dweights);
+    const ScopedTensor dactivated(context.arena, dy.dtype, {rows, experts.width()});
+    experts.backward(own_rows(context, {}, saved), dy_rows, saved[kWide], dactivated, dwide, dweights, dlow);
     pass.done_with(kWide);
   }
-  RowSum sum(context, saved[kOrder].elements(), dx);
+  RowSum sum(context, rows, dx, ranks_.gate_up > 0);
   experts.backward_input(dwide, saved[kEnds], sum.partial());
+  if (ranks_.gate_up > 0)
+    add_part(context, sum, [&](TensorView part) { experts.backward_input_adapter(dlow.gate_up, saved[kEnds], part); });
   sum.start(saved[kPlaces]);
-  if (pass.fused()) {
-    const ScopedTensor x_rows = gathered(context, saved[kX], saved[kOrder]);
-    const ExpertRows own = own_rows(context, x_rows, saved);
-    make_gate_up_gradient(context, pass.gradients()[kGateUp], options_.experts, options_.feed_forward, own, dwide);
-    if (options_.bias)
-      make_gate_up_bias_gradient(context, pass.gradients()[kGateUpBias], options_.experts, own, dwide,
-                                 ones_of_rows(context, dy.dtype, dwide.view().shape[0]));
-  }
+  if (pass.fused()) make_gate_up_gradients(context, pass.gradients(), dwide, dlow.gate_up, saved);
   sum.finish();
 }
 
@@ -380,6 +365,9 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
   const int64_t hidden = options_.hidden, width = experts.width(), own = options_.experts / ranks.size();
   const int64_t leaves = ranges_of(context, saved[kX].shape.rows()).leaves;
   RoundGradient of_gate_up(context, ranks, pass.gradients()[kGateUp]), of_down(context, ranks, pass.gradients()[kDown]);
+  std::optional<AdapterRounds> of_gate_up_adapter, of_down_adapter;
+  if (ranks_.gate_up > 0) of_gate_up_adapter.emplace(context, ranks, pass.gradients(), gate_up_adapter_);
+  if (ranks_.down > 0) of_down_adapter.emplace(context, ranks, pass.gradients(), down_adapter_);
   std::optional<RoundGradient> of_bias;
   ScopedTensor ones;
   if (options_.bias) {
@@ -387,7 +375,7 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
     ones = ones_of_rows(context, dy.dtype, most);
   }
   ExpertExchange exchange(context, ranks, saved[kEnds], rows, most);
-  RowSum sum(context, rows, dx);
+  RowSum sum(context, rows, dx, ranks_.gate_up > 0);
   const TensorView dx_rows = sum.partial();
   const ScopedTensor x_rows = gathered(context, saved[kX], saved[kOrder]), dy_rows = gathered(context, dy, saved[kOrder]);
   const ScopedTensor row_weights = gathered(context, saved[kWeights].reshaped({rows, 1}), saved[kOrder]);
@@ -400,6 +388,9 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
     const ScopedTensor wide(context.arena, dy.dtype, {most, 2 * width}), dwide(context.arena, dy.dtype, {most, 2 * width});
     const ScopedTensor activated(context.arena, dy.dtype, {most, width}),
         dx_there(context.arena, dx_rows.dtype, {most, hidden});
+    const LowMemory low_memory(context, ranks_, dy.dtype, most), dlow_memory(context, ranks_, dy.dtype, most);
+    const LowRows low = low_memory, dlow = dlow_memory;
+    const ScopedTensor parts_there(context.arena, dy.dtype, {ranks_.gate_up > 0 ? most : 0, hidden});
     for (int round = 0; round < exchange.rounds(); ++round) {
       const RowRange sent = exchange.sent(round);
       const int64_t count = exchange.received(round);
@@ -408,17 +399,31 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
       const ExpertRows there{exchange.send(round, first_rows(x_rows, sent), x_there), exchange.ends(round),
                              exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count), leaves};
       const ConstTensorView dy_of_there = exchange.send(round, first_rows(dy_rows, sent), dy_there);
-      experts.activate(there, of_count(wide), of_count(activated));
+      experts.activate(there, of_count(wide), of_count(activated), low);
+      experts.begin_backward(dy_of_there, there.ends, dlow);
       make_down_gradient(context, of_down.begin(), own, options_.feed_forward, there, dy_of_there, of_count(activated));
       of_down.end(last);
+      if (of_down_adapter) {
+        make_down_adapter_gradients(context, of_down_adapter->begin(), own, options_.feed_forward, there, dy_of_there,
+                                    of_count(activated), low.down, dlow.down);
+        of_down_adapter->end(last);
+      }
       // Nothing reads `activated` any more.
-      experts.backward(there, dy_of_there, of_count(wide), of_count(activated), of_count(dwide), of_count(dweights_there));
+      experts.backward(there, dy_of_there, of_count(wide), of_count(activated), of_count(dwide), of_count(dweights_there),
+                       dlow);
       experts.backward_input(of_count(dwide), there.ends, of_count(dx_there));
       make_gate_up_gradient(context, of_gate_up.begin(), own, options_.feed_forward, there, of_count(dwide));
       of_gate_up.end(last);
       if (of_bias) {
         make_gate_up_bias_gradient(context, of_bias->begin(), own, there, of_count(dwide), of_count(ones));
         of_bias->end(last);
+      }
+      if (of_gate_up_adapter) {
+        make_gate_up_adapter_gradients(context, of_gate_up_adapter->begin(), own, options_.feed_forward, there, of_count(dwide),
+                                       low.gate_up, dlow.gate_up);
+        of_gate_up_adapter->end(last);
+        experts.backward_input_adapter(dlow.gate_up, there.ends, of_count(parts_there));
+        return_part(exchange, round, sum, of_count(parts_there), of_count(dx_there));
       }
       exchange.send_back(round, of_count(dx_there), dx_rows.row_range(sent.first, sent.count));
       exchange.send_back(round, of_count(dweights_there), dweights_of_rows.view().row_range(sent.first, sent.count));
@@ -476,15 +481,26 @@ void ExpertMlp::through_gate(const BackwardPass& pass, ConstTensorView dy, Tenso
   through_shared(pass, dshared, dx);
 }
 
-void ExpertMlp::make_expert_gradients(Context& context, Gradients gradients, ConstTensorView dy_rows,
-                                      const Saved& saved) const {
+void ExpertMlp::make_down_gradients(Context& context, Gradients gradients, ConstTensorView dy_rows, ConstTensorView dlow,
+                                    const Saved& saved) const {
+  const ExpertRows rows = own_rows(context, {}, saved);
+  make_down_gradient(context, gradients[kDown], options_.experts, options_.feed_forward, rows, dy_rows, saved[kActivated]);
+  if (ranks_.down > 0)
+    make_down_adapter_gradients(context, {gradients[down_adapter_], gradients[down_adapter_ + 1]}, options_.experts,
+                                options_.feed_forward, rows, dy_rows, saved[kActivated], saved[kDownLow], dlow);
+}
+
+void ExpertMlp::make_gate_up_gradients(Context& context, Gradients gradients, ConstTensorView dwide, ConstTensorView dlow,
+                                       const Saved& saved) const {
   const ScopedTensor x_rows = gathered(context, saved[kX], saved[kOrder]);
   const ExpertRows rows = own_rows(context, x_rows, saved);
-  make_down_gradient(context, gradients[kDown], options_.experts, options_.feed_forward, rows, dy_rows, saved[kActivated]);
-  make_gate_up_gradient(context, gradients[kGateUp], options_.experts, options_.feed_forward, rows, saved[kDwide]);
+  make_gate_up_gradient(context, gradients[kGateUp], options_.experts, options_.feed_forward, rows, dwide);
   if (options_.bias)
-    make_gate_up_bias_gradient(context, gradients[kGateUpBias], options_.experts, rows, saved[kDwide],
-                               ones_of_rows(context, dy_rows.dtype, dy_rows.shape[0]));
+    make_gate_up_bias_gradient(context, gradients[kGateUpBias], options_.experts, rows, dwide,
+                               ones_of_rows(context, dwide.dtype, dwide.shape[0]));
+  if (ranks_.gate_up > 0)
+    make_gate_up_adapter_gradients(context, {gradients[gate_up_adapter_], gradients[gate_up_adapter_ + 1]}, options_.experts,
+                                   options_.feed_forward, rows, dwide, saved[kGateUpLow], dlow);
 }
 
 void ExpertMlp::make_gradient(Context& context, const Gradient& gradient, ConstTensorView dlogits, const Saved& saved) {
@@ -504,7 +520,8 @@ void ExpertMlp::backward(Context& context, Weights weights, Gradients gradients,
 
 void ExpertMlp::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   const ScopedTensor dy_rows = gathered(context, saved[kDy], saved[kOrder]);
-  make_expert_gradients(context, gradients, dy_rows, saved);
+  make_down_gradients(context, gradients, dy_rows, ranks_.down > 0 ? saved[kDownDlow] : TensorView{}, saved);
+  make_gate_up_gradients(context, gradients, saved[kDwide], ranks_.gate_up > 0 ? saved[kGateUpDlow] : TensorView{}, saved);
   make_gradient(context, gradients[kRouter], saved[kDlogits], saved);
   if (options_.bias) make_bias_gradients(context, gradients, saved[kDlogits], saved);
   if (options_.shared_gate) make_gradient(context, gradients[gate_], saved[kDgateLogits], saved);

@@ -26,6 +26,9 @@
 #include <memory>
 
 #include "kernels/experts.h"
+#include "model/adapters.h"
+#include "model/expert_exchange.h"
+#include "model/expert_rows.h"
 #include "model/expert_work.h"
 #include "model/mlp.h"
 
@@ -42,9 +45,10 @@ class ExpertMlp : public Layer {
     kernels::ExpertRule rule;
     kernels::SwiGluRule swiglu;
     bool bias = false;
-    bool correction_bias = false;    // ChooseExperts::bias, a parameter that no gradient changes
-    double bias_update_rate = 0;     // ParameterUpdate::rate of it
-    double balance = 0, z_loss = 0;  // coefficients of losses (kernels/experts.h, ChooseExpertsBackward)
+    bool correction_bias = false;                       // ChooseExperts::bias, a parameter that no gradient changes
+    double bias_update_rate = 0;                        // ParameterUpdate::rate of it
+    double balance = 0, z_loss = 0;                     // coefficients of losses (kernels/experts.h, ChooseExpertsBackward)
+    Adapters::Options gate_up_adapters, down_adapters;  // of whole matrices
     double init_deviation = 0.02, init_deviation_out = 0.02;
   };
   explicit ExpertMlp(const Options& options);
@@ -61,7 +65,8 @@ class ExpertMlp : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
-  // The places of Saved that this layer uses. kWide to kDwide: only if the rank has all experts. The last four: of a gate.
+  // The places of Saved that this layer uses. kWide to kDwide: only if the rank has all experts. kGateLogits to
+  // kDshared: of a gate. The last four: of adapters.
   enum Slot {
     kX,
     kLogits,
@@ -78,15 +83,24 @@ class ExpertMlp : public Layer {
     kGateLogits,
     kShared,
     kDgateLogits,
-    kDshared
+    kDshared,
+    kGateUpLow,
+    kDownLow,
+    kGateUpDlow,
+    kDownDlow
   };
   enum Parameter { kRouter, kGateUp, kDown, kRouterBias, kGateUpBias, kDownBias };  // the last three: if there are biases
 
   ExpertWork work(Context&, Weights) const;
   void choose(Context&, Weights, ConstTensorView x, Saved&) const;
   void activate(Context&, Weights, ConstTensorView x, Saved&) const;
-  // The same for ranks that share the experts: out[T K, H] is complete but for tensor ranks' parts.
-  void compute_on_ranks(Context&, const comm::RankAxis&, Weights, ConstTensorView x, TensorView out, const Saved&) const;
+  // The same for ranks that share the experts, with the products that follow it.
+  void compute_on_ranks(Context&, const comm::RankAxis&, Weights, ConstTensorView x, const RowSum& sum, const Saved&) const;
+  size_t add_adapters(const std::string& prefix, Parameter weight, const Adapters::Options& options);
+  template <typename Compute>
+  static void add_part(Context&, const RowSum& sum, Compute&& compute);
+  // Adds the part of an adapter to the rows of a round, or sends it back by itself.
+  static void return_part(ExpertExchange&, int round, const RowSum& sum, ConstTensorView part, TensorView rows);
   // Absent y: only what backward needs.
   void add_shared(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
   void apply_gated(Context&, Weights, ConstTensorView x, Saved&) const;
@@ -97,7 +111,9 @@ class ExpertMlp : public Layer {
   void through_choice(const BackwardPass& pass, ConstTensorView dy, TensorView dweights, TensorView dlogits) const;
   void through_shared(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_gate(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
-  void make_expert_gradients(Context&, Gradients, ConstTensorView dy_rows, const Saved&) const;
+  // Those of a matrix, of its bias and its adapter.
+  void make_down_gradients(Context&, Gradients, ConstTensorView dy_rows, ConstTensorView dlow, const Saved&) const;
+  void make_gate_up_gradients(Context&, Gradients, ConstTensorView dwide, ConstTensorView dlow, const Saved&) const;
   // W, all weights [T, E] of this rank's tokens, and what belongs to the biases that they multiply.
   ScopedTensor spread_weights(Context&, DType type, const Saved&) const;
   ConstTensorView of_biases(Weights weights, Parameter parameter) const {
@@ -115,7 +131,9 @@ class ExpertMlp : public Layer {
   Options options_;
   std::unique_ptr<Mlp> shared_;
   SubLayers sub_layers_;
-  size_t bias_ = 0, gate_ = 0;  // places among the parameters, if there are such
+  LowMemory::Ranks ranks_;                         // of the adapters; 0: there is none
+  size_t bias_ = 0, gate_ = 0;                     // places among the parameters, if there are such
+  size_t gate_up_adapter_ = 0, down_adapter_ = 0;  // of A; B follows it
   int shared_index_ = -1;
 };
 

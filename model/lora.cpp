@@ -19,30 +19,38 @@ constexpr std::array<AdapterPlace, 4> kGptPlaces{{{"attention.qkv", "", -1, "att
                                                   {"attention.out", "", -1, "attn.c_proj"},
                                                   {"mlp.up", "", -1, "mlp.c_fc"},
                                                   {"mlp.down", "", -1, "mlp.c_proj"}}};
-constexpr std::array<AdapterPlace, 7> kLlamaPlaces{{{"attention.qkv", "query", 0, "self_attn.q_proj"},
+constexpr AdapterPlace kGateUpOfExperts{"mlp.experts.gate_up", "", -1, "mlp.experts.gate_up_proj"},
+    kDownOfExperts{"mlp.experts.down", "", -1, "mlp.experts.down_proj"};
+constexpr std::array<AdapterPlace, 9> kLlamaPlaces{{{"attention.qkv", "query", 0, "self_attn.q_proj"},
                                                     {"attention.qkv", "key", 1, "self_attn.k_proj"},
                                                     {"attention.qkv", "value", 2, "self_attn.v_proj"},
                                                     {"attention.out", "", -1, "self_attn.o_proj"},
                                                     {"mlp.gate_up", "gate", 0, "mlp.gate_proj"},
                                                     {"mlp.gate_up", "up", 1, "mlp.up_proj"},
-                                                    {"mlp.down", "", -1, "mlp.down_proj"}}};
+                                                    {"mlp.down", "", -1, "mlp.down_proj"},
+                                                    kGateUpOfExperts,
+                                                    kDownOfExperts}};
 
 // Those of latent attention (model/latent_qkv.h), with a latent of queries and without.
-constexpr std::array<AdapterPlace, 8> kLatentPlaces{{{"attention.query_down", "", -1, "self_attn.q_a_proj"},
-                                                     {"attention.query_up", "", -1, "self_attn.q_b_proj"},
-                                                     {"attention.key_value_down", "", -1, "self_attn.kv_a_proj_with_mqa"},
-                                                     {"attention.key_value_up", "", -1, "self_attn.kv_b_proj"},
-                                                     {"attention.out", "", -1, "self_attn.o_proj"},
-                                                     {"mlp.gate_up", "gate", 0, "mlp.gate_proj"},
-                                                     {"mlp.gate_up", "up", 1, "mlp.up_proj"},
-                                                     {"mlp.down", "", -1, "mlp.down_proj"}}};
-constexpr std::array<AdapterPlace, 7> kPlacesWithoutQueryLatent{{{"attention.query", "", -1, "self_attn.q_proj"},
+constexpr std::array<AdapterPlace, 10> kLatentPlaces{{{"attention.query_down", "", -1, "self_attn.q_a_proj"},
+                                                      {"attention.query_up", "", -1, "self_attn.q_b_proj"},
+                                                      {"attention.key_value_down", "", -1, "self_attn.kv_a_proj_with_mqa"},
+                                                      {"attention.key_value_up", "", -1, "self_attn.kv_b_proj"},
+                                                      {"attention.out", "", -1, "self_attn.o_proj"},
+                                                      {"mlp.gate_up", "gate", 0, "mlp.gate_proj"},
+                                                      {"mlp.gate_up", "up", 1, "mlp.up_proj"},
+                                                      {"mlp.down", "", -1, "mlp.down_proj"},
+                                                      kGateUpOfExperts,
+                                                      kDownOfExperts}};
+constexpr std::array<AdapterPlace, 9> kPlacesWithoutQueryLatent{{{"attention.query", "", -1, "self_attn.q_proj"},
                                                                  kLatentPlaces[2],
                                                                  kLatentPlaces[3],
                                                                  kLatentPlaces[4],
                                                                  kLatentPlaces[5],
                                                                  kLatentPlaces[6],
-                                                                 kLatentPlaces[7]}};
+                                                                 kLatentPlaces[7],
+                                                                 kGateUpOfExperts,
+                                                                 kDownOfExperts}};
 
 std::string our_name(const AdapterPlace& place, int64_t block) {
   return fmt::format("blocks.{}.{}{}{}", block, place.linear, place.part.empty() ? "" : ".", place.part);
@@ -57,21 +65,23 @@ class Target {
   // Throws std::invalid_argument, as does `fits`.
   explicit Target(const std::string& text) : all_linear_(text == "all-linear"), expression_(all_linear_ ? ".*" : text) {}
   bool fits(const Description& d, const AdapterPlace& place, int64_t block) const {
-    return !is_of_experts(d, place, block) && names(d, place, block);
+    return exists(d, place, block) && names(d, place, block) && !(all_linear_ && is_of_experts(place));
   }
   bool names(const Description& d, const AdapterPlace& place, int64_t block) const {
     return expression_.is_end_of(our_name(place, block)) || expression_.is_end_of(their_name(d.type, place, block));
   }
-  // Experts have no adapters; PEFT's "all-linear" leaves them out, too, as they are no linear layers there.
-  static bool is_of_experts(const Description& d, const AdapterPlace& place, int64_t block) {
-    return place.linear.starts_with("mlp.") && has_experts(d, block);
+  // A block has an MLP or experts.
+  static bool exists(const Description& d, const AdapterPlace& place, int64_t block) {
+    return !place.linear.starts_with("mlp.") || is_of_experts(place) == has_experts(d, block);
   }
-  // Checks whether it names the MLP of a block that has experts.
-  bool names_experts(const Description& d) const {
+  // Checks whether it names a part of an MLP that a block with experts has not by itself.
+  bool names_half_of_experts(const Description& d) const {
     if (all_linear_) return false;
     for (int64_t block = 0; block < d.layers; ++block)
       for (const AdapterPlace& place : adapter_places(d))
-        if (is_of_experts(d, place, block) && names(d, place, block)) return true;
+        if (!exists(d, place, block) && !is_of_experts(place) && names(d, place, block) &&
+            !names(d, place.linear == "mlp.down" ? kDownOfExperts : kGateUpOfExperts, block))
+          return true;
     return false;
   }
   bool fits_any(const Description& d) const {
@@ -88,9 +98,11 @@ class Target {
 
 Problem no_place(const Description& d, const std::string& target) {
   std::string names;
-  for (const AdapterPlace& place : adapter_places(d))
+  for (const AdapterPlace& place : adapter_places(d)) {
+    if (is_of_experts(place) && !d.experts.enabled()) continue;
     names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", our_name(place, 0).substr(std::string("blocks.0.").size()),
                          place.theirs);
+  }
   return {
       "lora.targets",
       fmt::format("\"{}\" is the name of no linear layer of a block; use a regular expression for the end of such a name, "
@@ -101,9 +113,10 @@ Problem no_place(const Description& d, const std::string& target) {
 std::optional<Problem> find_target_problem(const Description& d, const std::string& target) {
   try {
     const Target named(target);
-    if (named.names_experts(d))
-      return Problem{"lora.targets", fmt::format("\"{}\" names the MLP of a block with experts, which have no adapters in this "
-                                                 "version; name layers of attention, or use \"all-linear\"",
+    if (named.names_half_of_experts(d))
+      return Problem{"lora.targets", fmt::format("\"{}\" names a part of an MLP that blocks with experts have not by itself; "
+                                                 "experts have the places \"mlp.experts.gate_up_proj\" and "
+                                                 "\"mlp.experts.down_proj\"",
                                                  printable(target))};
     if (named.fits_any(d)) return {};
   } catch (const std::invalid_argument& error) {
@@ -115,6 +128,8 @@ std::optional<Problem> find_target_problem(const Description& d, const std::stri
 }
 
 }  // namespace
+
+bool is_of_experts(const AdapterPlace& place) { return place.linear.starts_with("mlp.experts."); }
 
 std::span<const AdapterPlace> adapter_places(const Description& d) {
   switch (d.type) {

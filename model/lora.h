@@ -31,7 +31,10 @@ struct AdapterPlace {
   std::string_view theirs;  // within its block, in transformers: "self_attn.q_proj"
 };
 
-// All places of a block; none for a family without adapters.
+// Checks whether the place is a matrix of each expert.
+bool is_of_experts(const AdapterPlace& place);
+
+// All places of a block, of an MLP and of experts, though a block has one of these; none for a family without adapters.
 std::span<const AdapterPlace> adapter_places(const Description& description);
 
 // The places with adapters of every block, in the order of adapter_places.

@@ -109,6 +109,10 @@ TransformerBlock::Options with_adapters(TransformerBlock::Options block, const D
                                      .key_value_up = adapters_of(d, places, layer, "attention.key_value_up")};
   block.mlp.up_adapters = adapters_of(d, places, layer, d.type == Type::Gpt ? "mlp.up" : "mlp.gate_up");
   block.mlp.down_adapters = adapters_of(d, places, layer, "mlp.down");
+  if (block.experts) {
+    block.experts->gate_up_adapters = adapters_of(d, places, layer, "mlp.experts.gate_up");
+    block.experts->down_adapters = adapters_of(d, places, layer, "mlp.experts.down");
+  }
   return block;
 }
 

@@ -44,7 +44,8 @@ TinyRun placed(Config config, const ExpertLayout& layout) {
 struct ExpertModel {
   const char* name;
   model::Experts experts;
-  bool bf16 = false, frozen = false;
+  bool bf16 = false;
+  std::vector<std::string> adapted{};  // a LoRA of these targets
 };
 
 class ExpertEquivalence : public testing::TestWithParam<ExpertModel> {
@@ -57,7 +58,7 @@ class ExpertEquivalence : public testing::TestWithParam<ExpertModel> {
     config.bf16.enabled = GetParam().bf16;
     config.reproducible = Reproducible::Layout;
     config.parallel.context_grain = 8;
-    if (GetParam().frozen) config.model.lora = {.rank = 2, .alpha = 4, .targets = {"all-linear"}};
+    if (!GetParam().adapted.empty()) config.model.lora = {.rank = 2, .alpha = 4, .targets = GetParam().adapted};
     return config;
   }
 };
@@ -408,7 +409,11 @@ INSTANTIATE_TEST_SUITE_P(
                     .bf16 = true},
         ExpertModel{.name = "frozen_one_each",
                     .experts = {.count = 4, .per_token = 1, .feed_forward_size = 16, .correction_bias = true},
-                    .frozen = true}),
+                    .bf16 = true,
+                    .adapted = {"all-linear", "mlp.experts.down_proj"}},
+        ExpertModel{.name = "adapted",
+                    .experts = {.count = 4, .per_token = 2, .feed_forward_size = 16, .bias = true},
+                    .adapted = {"q_proj", "mlp.experts.gate_up", "mlp.experts.down"}}),
     [](const auto& which) { return which.param.name; });
 
 }  // namespace

@@ -98,6 +98,30 @@ TEST(ExpertModels, AdaptersOfAllLinearLayersAreInAttentionAndDenseBlocks) {
   EXPECT_EQ(adapted, 2 * 4 + 2 * 7);  // two matrices for each: q, k, v and o; in the dense block also gate, up and down
 }
 
+TEST(ExpertModels, TargetsThatEndLikeAMatrixOfExpertsNameIt) {
+  Description d = published(2, 64, 4, 2, 512, {.count = 8, .per_token = 2, .feed_forward_size = 48, .dense_blocks = {1}});
+  const auto adapters = [&](const std::string& target) {
+    d.lora = {.rank = 2, .targets = {target}};
+    std::vector<std::string> names;
+    const Model model = build(d);
+    for (size_t layer = 0; layer < model.layers.size(); ++layer)
+      for (const ParameterSpec& parameter : model.layers[layer]->parameters())
+        if (parameter.name.ends_with("lora_b"))
+          names.push_back(model.names[layer] + "." + parameter.name + " " + to_string(parameter.shape));
+    return names;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(adapters("down_proj"),
+              ElementsAre("blocks.0.mlp.experts.down.lora_b [512, 2]", "blocks.1.mlp.down.lora_b [64, 2]"));
+  EXPECT_THAT(adapters("mlp.experts.gate_up"), ElementsAre("blocks.0.mlp.experts.gate_up.lora_b [768, 2]"));
+  EXPECT_THAT(adapters(".*layers.0.mlp.*"),
+              ElementsAre("blocks.0.mlp.experts.gate_up.lora_b [768, 2]", "blocks.0.mlp.experts.down.lora_b [512, 2]"));
+  for (const char* target : {"gate_proj", "up_proj|mlp.experts.down_proj"}) {
+    d.lora.targets = {target};
+    EXPECT_THAT(find_problem(d)->text, testing::HasSubstr("experts have the places \"mlp.experts.gate_up_proj\""));
+  }
+}
+
 TEST(ExpertModels, AreSharedByTensorRanksThatDivideTheirWidth) {
   Description d = published(2, 64, 8, 8, 512, {.count = 3, .per_token = 2, .feed_forward_size = 12});
   EXPECT_EQ(tensor_problem(d, 4), "");

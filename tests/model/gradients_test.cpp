@@ -176,7 +176,7 @@ TEST(Mlp, GradientsMatchDifferences) {
 // The differences are too small to change a choice of experts, which would be no gradient.
 TEST(ExpertMlp, GradientsMatchDifferences) {
   const ExpertMlp::Options softmax{.hidden = 6, .experts = 4, .chosen = 2, .feed_forward = 5};
-  ExpertMlp::Options plain = softmax, sigmoid = softmax, all = softmax, gated = softmax, biased = softmax;
+  ExpertMlp::Options plain = softmax, sigmoid = softmax, all = softmax, gated = softmax, biased = softmax, adapted = softmax;
   plain.rule.normalize = false;
   sigmoid.rule = {.score = kernels::ExpertScore::Sigmoid, .scale = 2.5, .groups = 2, .groups_per_token = 1};
   sigmoid.shared_feed_forward = 7;
@@ -186,7 +186,10 @@ TEST(ExpertMlp, GradientsMatchDifferences) {
   gated.shared_gate = gated.correction_bias = true;
   biased.bias = true;
   biased.swiglu = {.limit = 0.8, .alpha = 1.7, .offset = 1};
-  for (const ExpertMlp::Options& options : {softmax, plain, sigmoid, all, gated, biased})
+  adapted.bias = adapted.correction_bias = true;
+  adapted.gate_up_adapters = {2, 0.5, {{}}};
+  adapted.down_adapters = {3, 0.25, {{}}};
+  for (const ExpertMlp::Options& options : {softmax, plain, sigmoid, all, gated, biased, adapted})
     expect_right(ExpertMlp(options), {.input_shape = {2, 4, 6}});
 }
 
