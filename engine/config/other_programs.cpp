@@ -92,7 +92,7 @@ const std::vector<Meaning>& meanings() {
        {"hidden_dropout", "attention_dropout", "resid_pdrop", "attn_pdrop", "embd_pdrop", "hidden_dropout_prob"}},
       {"model.lora.rank", {"r", "lora_r", "lora_rank"}},
       {"model.lora.alpha", {"lora_alpha"}},
-      {"model.lora.targets", {"target_modules", "lora_target_modules"}},
+      {"model.lora.targets", {"target_modules", "lora_target_modules", "target_parameters"}},
       {"model.lora.dropout", {"lora_dropout"}},
       {"model.tied_embedding", {"untie_embeddings_and_output_weights"}, "the opposite: true shares the weights"},
       {"model.initializer_range", {"init_method_std", "initializer_std"}},

@@ -29,6 +29,7 @@
 #include "interchange/hugging_face/merged_source.h"
 #include "interchange/hugging_face/model_files.h"
 #include "interchange/hugging_face/peft.h"
+#include "interchange/hugging_face/peft_experts.h"
 #include "interchange/hugging_face/pretrained_model.h"
 #include "interchange/hugging_face/same_model.h"
 #include "interchange/hugging_face/text_files.h"
@@ -215,10 +216,12 @@ std::string config_text(const Architecture& architecture, const model::Descripti
   return json.dump(2) + "\n";
 }
 
-// The text of the original's config.json with another dtype, which transformers calls torch_dtype or dtype.
+// The text of the original's config.json with another dtype, which transformers calls torch_dtype or dtype, and without what
+// says that weights are quantized.
 std::string config_text_like(const std::string& original, DType dtype) {
   OrderedJson json = OrderedJson::parse(original);
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = name_of(dtype);
+  json.erase("quantization_config");
   return json.dump(2) + "\n";
 }
 
@@ -423,7 +426,8 @@ void check_lora(const model::Description& description, const ExportOptions& opti
 Exported write_adapters(FileSystem& files, const TensorSource& weights, const model::Description& description,
                         const Architecture& architecture, const ExportOptions& options) {
   const PeftAdapters adapters = peft_adapters(architecture, description, options.like);
-  const MappedSource source(weights, adapters.tensors);
+  const PeftExperts with_experts(weights, description, architecture.transposed_experts);
+  const MappedSource source(with_experts, adapters.tensors);
   const auto claim = begin_directory(files, options.output);
   Exported exported{.model_type = std::string(architecture.model_type)};
   Writer writer(files, source, {*options.dtype, {}}, options);

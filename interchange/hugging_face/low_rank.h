@@ -9,11 +9,13 @@
 namespace trivet::hugging_face {
 
 // scale x B A, with A[rank, columns] and B[rows, rank]. Its rows are rows [first_row, first_row + rows) of the larger matrix,
-// and its columns are all columns of it.
+// and its columns are all columns of it. Several such matrices may follow one another: A[matrices x rank, columns], and each
+// has an equal part of the rows.
 struct LowRankProduct {
   std::span<const float> a, b;
   int64_t rank = 0, rows = 0, first_row = 0;
   double scale = 1;
+  int64_t matrices = 1;
 };
 
 // `piece`: float32, of a matrix. Sums over the rank are in double, so each element is rounded once.

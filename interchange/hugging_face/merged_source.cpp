@@ -31,7 +31,8 @@ MergedSource::MergedSource(const checkpoint::TensorSource& weights, const model:
       const std::string linear = fmt::format("blocks.{}.{}.", block, place->linear);
       const std::string prefix = place->part.empty() ? linear : fmt::format("{}{}.", linear, place->part);
       const std::vector<int64_t>& segments = specs.at(linear + "weight").split.segments;
-      Adapter adapter{.a = prefix + "lora_a", .b = prefix + "lora_b", .rows = specs.at(prefix + "lora_b").shape[0]};
+      const ParameterSpec& of_b = specs.at(prefix + "lora_b");
+      Adapter adapter{.a = prefix + "lora_a", .b = prefix + "lora_b", .rows = of_b.shape[0], .matrices = of_b.matrices};
       for (int segment = 0; segment < place->segment; ++segment) adapter.first += segments.at(static_cast<size_t>(segment));
       adapters_[linear + "weight"].push_back(std::move(adapter));
     }
@@ -65,7 +66,8 @@ void MergedSource::add(const Piece& wanted, const Adapter& adapter) const {
                         .rank = static_cast<int64_t>(b.size()) / adapter.rows,
                         .rows = adapter.rows,
                         .first_row = adapter.first,
-                        .scale = scale_});
+                        .scale = scale_,
+                        .matrices = adapter.matrices});
 }
 
 }  // namespace trivet::hugging_face

@@ -21,10 +21,10 @@ class MergedSource final : public checkpoint::TensorSource {
   void read(std::span<const checkpoint::Piece> wanted) const override;
 
  private:
-  // Rows [first, first + rows) of a weight have this adapter.
+  // Rows [first, first + rows) of a weight have this adapter, an equal part of them for each of its matrices.
   struct Adapter {
     std::string a, b;
-    int64_t first = 0, rows = 0;
+    int64_t first = 0, rows = 0, matrices = 1;
   };
   void add(const checkpoint::Piece& wanted, const Adapter& adapter) const;
   std::vector<float> read_whole(const std::string& name) const;

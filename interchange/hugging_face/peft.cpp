@@ -48,27 +48,38 @@ std::vector<TheirRows> rows_of_b(const std::string& tensor, const std::vector<Th
 
 // PEFT takes each name that ends with that of a part of an expert ("gate_proj") for all experts, in blocks without any, too.
 void refuse_mlp_beside_experts(const model::Description& description, const model::AdapterPlace& place, int64_t block) {
-  if (!description.experts.enabled() || !place.linear.starts_with("mlp.")) return;
+  if (!description.experts.enabled() || !place.linear.starts_with("mlp.") || is_of_experts(place)) return;
   throw ConfigError(fmt::format(
       "--lora peft: block {} has an adapter of {}, which PEFT would take for one of the experts in other blocks; use --lora "
       "merged",
       block, place.theirs));
 }
 
-// The names that adapter_config.json lists: the end of a name, after the block, if every block has an adapter there, since PEFT
-// takes a target for the end of a name; otherwise whole names.
-std::vector<std::string> target_modules(const std::map<std::string, std::set<std::string>>& modules_of_end, int64_t blocks) {
-  std::vector<std::string> targets;
-  for (const auto& [end, modules] : modules_of_end)
-    if (static_cast<int64_t>(modules.size()) == blocks)
-      targets.push_back(end);
-    else
-      targets.insert(targets.end(), modules.begin(), modules.end());
-  return targets;
-}
+// What adapter_config.json lists. PEFT takes a target for the end of a name: so it is the end, after the block, of the names
+// that all blocks have, if each has an adapter there, and otherwise whole names.
+class Targets {
+ public:
+  void add(const std::string& name, size_t block) {
+    const std::string number = fmt::format(".{}.", block);
+    names_of_end_[name.substr(name.find(number) + number.size())].insert(name);
+  }
+  // `blocks`: how many have such names.
+  std::vector<std::string> list(int64_t blocks) const {
+    std::vector<std::string> targets;
+    for (const auto& [end, names] : names_of_end_)
+      if (static_cast<int64_t>(names.size()) == blocks)
+        targets.push_back(end);
+      else
+        targets.insert(targets.end(), names.begin(), names.end());
+    return targets;
+  }
 
-std::string config_text(const model::Lora& lora, const std::vector<std::string>& targets, bool transposed,
-                        const std::string& base_model) {
+ private:
+  std::map<std::string, std::set<std::string>> names_of_end_;
+};
+
+std::string config_text(const model::Lora& lora, const std::vector<std::string>& targets,
+                        const std::vector<std::string>& parameters, bool transposed, const std::string& base_model) {
   OrderedJson json{{"peft_type", "LORA"},
                    {"task_type", "CAUSAL_LM"},
                    {"base_model_name_or_path", nullptr},
@@ -83,6 +94,7 @@ std::string config_text(const model::Lora& lora, const std::vector<std::string>&
                    {"use_dora", false},
                    {"modules_to_save", nullptr},
                    {"inference_mode", true}};
+  if (!parameters.empty()) json["target_parameters"] = parameters;
   if (!base_model.empty()) json["base_model_name_or_path"] = base_model;
   return json.dump(2) + "\n";
 }
@@ -94,11 +106,21 @@ PeftAdapters peft_adapters(const Architecture& architecture, const model::Descri
   const MappedSource::Table weights = architecture.weights(description);
   const model::AdaptedPlaces places = model::adapted_places(description);
   PeftAdapters adapters;
-  std::map<std::string, std::set<std::string>> modules_of_end;
+  Targets modules, parameters;
   bool transposed = false;
   for (size_t block = 0; block < places.size(); ++block)
     for (const model::AdapterPlace* place : places[block]) {
       refuse_mlp_beside_experts(description, *place, static_cast<int64_t>(block));
+      if (is_of_experts(*place)) {
+        parameters.add(fmt::format("model.layers.{}.{}", block, place->theirs), block);
+        const bool wrapped = place != places[block].back();  // that of down is the last place of a block
+        const std::string module =
+            fmt::format("base_model.model.model.layers.{}.mlp.experts{}", block, wrapped ? ".base_layer" : "");
+        for (const auto& [theirs, ours] : {std::pair("A", "lora_a"), std::pair("B", "lora_b")})
+          adapters.tensors[fmt::format("{}.lora_{}.weight", module, theirs)] = {
+              {fmt::format("blocks.{}.{}.{}", block, place->linear, ours)}};
+        continue;
+      }
       const std::string linear = fmt::format("blocks.{}.{}.", block, place->linear);
       const std::string ours = place->part.empty() ? linear : fmt::format("{}{}.", linear, place->part);
       const std::vector<TheirRows>& all = weights.at(linear + "weight");
@@ -108,10 +130,11 @@ PeftAdapters peft_adapters(const Architecture& architecture, const model::Descri
       adapters.tensors["base_model.model." + module + ".lora_A.weight"] = {{ours + "lora_a"}};
       adapters.tensors["base_model.model." + module + ".lora_B.weight"] =
           place->segment < 0 ? rows_of_b(ours + "lora_b", all) : std::vector<TheirRows>{{ours + "lora_b"}};
-      const std::string number = fmt::format(".{}.", block);
-      modules_of_end[module.substr(module.find(number) + number.size())].insert(module);
+      modules.add(module, block);
     }
-  adapters.config = config_text(description.lora, target_modules(modules_of_end, description.layers), transposed, base_model);
+  const int64_t with_experts = description.layers - static_cast<int64_t>(description.experts.dense_blocks.size());
+  adapters.config =
+      config_text(description.lora, modules.list(description.layers), parameters.list(with_experts), transposed, base_model);
   return adapters;
 }
 

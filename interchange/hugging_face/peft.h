@@ -1,5 +1,10 @@
 // Low-rank adapters in the format of PEFT: a folder with adapter_config.json and adapter_model.safetensors, whose tensors are
-// named base_model.model.MODULE.lora_A.weight [r, in] and base_model.model.MODULE.lora_B.weight [out, r].
+// named base_model.model.MODULE.lora_A.weight [r, in] and base_model.model.MODULE.lora_B.weight [out, r]. Those of experts are
+// of a parameter, not of a module, and one wraps the other (peft_experts.h):
+//
+//   MODULE                                       its parameter (target_parameters)
+//   model.layers.3.mlp.experts.base_layer        gate_up_proj; without base_layer if down_proj has no adapter
+//   model.layers.3.mlp.experts                   down_proj
 #pragma once
 
 #include <string>
@@ -14,7 +19,7 @@ inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsName = "adapter_model.safetensors";
 
 struct PeftAdapters {
-  checkpoint::MappedSource::Table tensors;  // theirs, and where ours are
+  checkpoint::MappedSource::Table tensors;  // theirs, and where ours are; B of experts as PeftExperts shows them
   std::string config;                       // the text of adapter_config.json
 };
 

@@ -17,10 +17,12 @@ constexpr std::string_view kBias = "_bias";
 // The place, in the other order, of the output that is at `row` in one of them.
 int64_t other_row(int64_t row, int64_t rows, bool to_ours) {
   if (to_ours) return row < rows / 2 ? 2 * row : 2 * (row - rows / 2) + 1;
-  return row % 2 == 0 ? row / 2 : rows / 2 + row / 2;
+  return row_in_halves(row, rows);
 }
 
 }  // namespace
+
+int64_t row_in_halves(int64_t row, int64_t rows) { return row % 2 == 0 ? row / 2 : rows / 2 + row / 2; }
 
 TransposedExperts::TransposedExperts(const checkpoint::TensorSource& from, const std::vector<std::string>& names,
                                      const model::Description& description, To to, const std::set<std::string>& outputs_first)

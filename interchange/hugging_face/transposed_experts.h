@@ -23,6 +23,9 @@
 
 namespace trivet::hugging_face {
 
+// The place, where gate precedes up, of the row that is at `row` where they take turns.
+int64_t row_in_halves(int64_t row, int64_t rows);
+
 class TransposedExperts final : public checkpoint::TensorSource {
  public:
   enum class To { Ours, Theirs };  // the order that this shows; `from` has the other one, and must outlive this

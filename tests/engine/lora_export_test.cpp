@@ -15,6 +15,7 @@
 #include "interchange/hugging_face/export.h"
 #include "interchange/hugging_face/import.h"
 #include "interchange/hugging_face/merged_source.h"
+#include "interchange/hugging_face/model_files.h"
 #include "interchange/hugging_face/peft.h"
 #include "interchange/hugging_face/pretrained_model.h"
 #include "model/lora.h"
@@ -167,6 +168,71 @@ TEST_F(LoraExportTest, MergedWeightsHaveTheAdaptersProductAdded) {
         EXPECT_EQ(read_all(after.weights(), full), expected) << full;
       }
   }
+}
+
+// Of each expert W += 0.5 B A. PEFT has columns of B in turns of experts, and gpt-oss rows in turns of gate and up.
+TEST_F(LoraExportTest, AdaptersOfExpertsAreMergedAndHaveTheFormOfPeft) {
+  write_model(files, "/mixtral", small_mixtral(), file_of(small_mixtral_tensors()));
+  write_model(files, "/gpt_oss", small_later("gpt_oss"), file_of(small_gpt_oss_tensors()));
+  for (const std::string name : {"mixtral", "gpt_oss"}) {
+    save(name, {"mlp.experts.gate_up_proj", "experts.down_proj"});
+    exported(name, {.output = "/merged-" + name, .lora = LoraExport::Merged});
+    exported(name, {.output = "/peft-" + name, .lora = LoraExport::Peft});
+    write_model(files, "/file-" + name, "{}", read_text(files, "/peft-" + name + "/adapter_model.safetensors", 1 << 20));
+    const ModelFiles theirs(files, "/file-" + name);
+    EXPECT_EQ(theirs.names().size(), 4U);
+    const PretrainedModel before(files, "/" + name), after(files, "/merged-" + name);
+    const int64_t experts = before.description().experts.count;
+    for (const bool gate_up : {true, false}) {
+      const std::string ours = gate_up ? "blocks.0.mlp.experts.gate_up.weight" : "blocks.0.mlp.experts.down.weight";
+      const std::string module = std::string("base_model.model.model.layers.0.mlp.experts") + (gate_up ? ".base_layer" : "");
+      const std::vector<float> a = read_all(theirs, module + ".lora_A.weight"), b = read_all(theirs, module + ".lora_B.weight");
+      const Shape shape = before.weights().find(ours)->shape;
+      const int64_t out = shape[0] / experts, in = shape[1];
+      std::vector<float> expected = read_all(before.weights(), ours);
+      for (int64_t expert = 0; expert < experts; ++expert)
+        for (int64_t row = 0; row < out; ++row)
+          for (int64_t column = 0; column < in; ++column) {
+            const bool turns = gate_up && name == "gpt_oss";
+            const int64_t their_row = !turns ? row : row < out / 2 ? 2 * row : 2 * (row - out / 2) + 1;
+            float sum = 0, of_ours = 0;
+            for (int64_t k = 0; k < 2; ++k) {
+              const int64_t a_row = expert * 2 + k, b_row = expert * out + row;
+              sum += b.at(static_cast<size_t>(their_row * 2 * experts + k * experts + expert)) *
+                     a.at(static_cast<size_t>(a_row * in + column));
+              of_ours += static_cast<float>(b_row * 2 + k + 1) / 8 * static_cast<float>(a_row * in + column + 1) / 8;
+            }
+            ASSERT_EQ(sum, of_ours) << ours << " " << expert << " " << row << " " << column;
+            expected[static_cast<size_t>((expert * out + row) * in + column)] += sum / 2;
+          }
+      EXPECT_EQ(read_all(after.weights(), ours), expected) << ours;
+    }
+    const nlohmann::json config = json("/peft-" + name + "/adapter_config.json");
+    EXPECT_EQ(config.at("target_parameters"), nlohmann::json({"mlp.experts.down_proj", "mlp.experts.gate_up_proj"}));
+    EXPECT_EQ(config.at("target_modules"), nlohmann::json::array());
+  }
+}
+
+TEST_F(LoraExportTest, AnAdapterOfDownAloneIsNotWrapped) {
+  model::Description d = model::with_defaults({.type = model::Type::Llama,
+                                               .layers = 3,
+                                               .hidden_size = 8,
+                                               .heads = 2,
+                                               .vocabulary_size = 5,
+                                               .tied_embedding = false,
+                                               .experts = {.count = 4, .per_token = 2, .feed_forward_size = 6}});
+  d.lora = {.rank = 2, .targets = {"mlp.experts.down_proj", "layers.1.mlp.experts.gate_up_proj"}};
+  const PeftAdapters adapters = peft_adapters(mixtral(), d, "");
+  std::vector<std::string> names;
+  for (const auto& [name, rows] : adapters.tensors)
+    if (name.ends_with("lora_A.weight")) names.push_back(name + " " + rows[0].tensor);
+  const std::string layer = "base_model.model.model.layers.";
+  EXPECT_THAT(names, testing::ElementsAre(layer + "0.mlp.experts.lora_A.weight blocks.0.mlp.experts.down.lora_a",
+                                          layer + "1.mlp.experts.base_layer.lora_A.weight blocks.1.mlp.experts.gate_up.lora_a",
+                                          layer + "1.mlp.experts.lora_A.weight blocks.1.mlp.experts.down.lora_a",
+                                          layer + "2.mlp.experts.lora_A.weight blocks.2.mlp.experts.down.lora_a"));
+  EXPECT_EQ(nlohmann::json::parse(adapters.config).at("target_parameters"),
+            nlohmann::json({"mlp.experts.down_proj", "model.layers.1.mlp.experts.gate_up_proj"}));
 }
 
 TEST_F(LoraExportTest, FrozenWeightsOfARunIn16BitsAreRead) {

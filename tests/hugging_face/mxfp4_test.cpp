@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "interchange/hugging_face/export.h"
 #include "interchange/hugging_face/import.h"
 #include "interchange/hugging_face/model_files.h"
 #include "interchange/hugging_face/pretrained_model.h"
@@ -144,6 +145,27 @@ TEST_F(Mxfp4, TheConfigMustSayWhatTheFilesHold) {
               ThrowsMessage<CheckpointError>(
                   "/plain: quantization_config: says that experts are in MXFP4, but no tensor is; remove the "
                   "key"));
+}
+
+// An export has ordinary weights, so its config.json must not say otherwise.
+TEST_F(Mxfp4, AnExportIsNotQuantized) {
+  write_model(files, "/model", read_text(real_file_system(), kPacked + "config.json", 1 << 20),
+              read_text(real_file_system(), kPacked + "model.safetensors", 1 << 20));
+  const PretrainedModel before(files, "/model");
+  import_model(files, before, "/checkpoints", files);
+  EXPECT_EQ(export_model(files, "/checkpoints", {.output = "/out", .like = "/model"}).dtype, DType::BFloat16);
+  const PretrainedModel after(files, "/out");
+  for (const std::string kind : {"gate_up", "down"}) {
+    const std::string name = "blocks.0.mlp.experts." + kind + ".weight";
+    const Shape shape = before.weights().find(name)->shape;
+    std::vector<float> old(static_cast<size_t>(shape.elements())), now(old.size());
+    for (const auto& [model, values] : {std::pair(&before, &old), std::pair(&after, &now)}) {
+      const checkpoint::Piece piece =
+          checkpoint::whole_box_piece(name, shape, 0, {values->data(), DType::Float32, {shape.elements()}});
+      model->weights().read({&piece, 1});
+    }
+    EXPECT_EQ(old, now) << name;  // bfloat16 has them exactly
+  }
 }
 
 TEST_F(Mxfp4, AScaleThatIsNoNumberIsNotImported) {
