@@ -186,8 +186,8 @@ struct AddChosen {
   KernelCall describe() const;
 };
 
-// out[i] (+)= a[i] op(b[e]) for the expert e of row i. op transposes if transpose_b is set: b is then [E, N, K], else [E, K, N].
-// Its cuts (kernels/products.h) may have col_ends and leaves.
+// out[i] (+)= a[i] op(b[e]) for the expert e of row i. op transposes if transpose_b is set: b is then [E, N, K], else [E, K,
+// N]. Its cuts (kernels/products.h) may have col_ends and leaves.
 struct GroupedMatmul {
   ConstTensorView a;     // [T K, K]
   ConstTensorView b;     // [E, ...]

@@ -96,7 +96,9 @@ ExpertMlp::ExpertMlp(const Options& options)
                                                .activation = Activation::SwiGlu,
                                                .bias = false,
                                                .init_deviation = options.init_deviation,
-                                               .init_deviation_out = options.init_deviation_out});
+                                               .init_deviation_out = options.init_deviation_out,
+                                               .up_adapters = options.shared_up_adapters,
+                                               .down_adapters = options.shared_down_adapters});
   shared_index_ = sub_layers_.add("shared", *shared_);
 }
 

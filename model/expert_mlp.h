@@ -49,6 +49,7 @@ class ExpertMlp : public Layer {
     double bias_update_rate = 0;                        // ParameterUpdate::rate of it
     double balance = 0, z_loss = 0;                     // coefficients of losses (kernels/experts.h, ChooseExpertsBackward)
     Adapters::Options gate_up_adapters, down_adapters;  // of whole matrices
+    Adapters::Options shared_up_adapters, shared_down_adapters;
     double init_deviation = 0.02, init_deviation_out = 0.02;
   };
   explicit ExpertMlp(const Options& options);

@@ -19,44 +19,54 @@ constexpr std::array<AdapterPlace, 4> kGptPlaces{{{"attention.qkv", "", -1, "att
                                                   {"attention.out", "", -1, "attn.c_proj"},
                                                   {"mlp.up", "", -1, "mlp.c_fc"},
                                                   {"mlp.down", "", -1, "mlp.c_proj"}}};
-constexpr AdapterPlace kGateUpOfExperts{"mlp.experts.gate_up", "", -1, "mlp.experts.gate_up_proj"},
-    kDownOfExperts{"mlp.experts.down", "", -1, "mlp.experts.down_proj"};
-constexpr std::array<AdapterPlace, 9> kLlamaPlaces{{{"attention.qkv", "query", 0, "self_attn.q_proj"},
-                                                    {"attention.qkv", "key", 1, "self_attn.k_proj"},
-                                                    {"attention.qkv", "value", 2, "self_attn.v_proj"},
-                                                    {"attention.out", "", -1, "self_attn.o_proj"},
-                                                    {"mlp.gate_up", "gate", 0, "mlp.gate_proj"},
-                                                    {"mlp.gate_up", "up", 1, "mlp.up_proj"},
-                                                    {"mlp.down", "", -1, "mlp.down_proj"},
-                                                    kGateUpOfExperts,
-                                                    kDownOfExperts}};
+// The places of an MLP, or of experts. Those of experts come last, down after gate_up.
+constexpr std::array<AdapterPlace, 8> kMlpPlaces{{{"mlp.gate_up", "gate", 0, "mlp.gate_proj"},
+                                                  {"mlp.gate_up", "up", 1, "mlp.up_proj"},
+                                                  {"mlp.down", "", -1, "mlp.down_proj"},
+                                                  {"mlp.shared.gate_up", "gate", 0, "mlp.shared_experts.gate_proj"},
+                                                  {"mlp.shared.gate_up", "up", 1, "mlp.shared_experts.up_proj"},
+                                                  {"mlp.shared.down", "", -1, "mlp.shared_experts.down_proj"},
+                                                  {"mlp.experts.gate_up", "", -1, "mlp.experts.gate_up_proj"},
+                                                  {"mlp.experts.down", "", -1, "mlp.experts.down_proj"}}};
+constexpr const AdapterPlace &kGateUpOfExperts = kMlpPlaces[6], &kDownOfExperts = kMlpPlaces[7];
 
+template <size_t kCount>
+constexpr auto with_mlp(const std::array<AdapterPlace, kCount>& attention) {
+  std::array<AdapterPlace, kCount + kMlpPlaces.size()> all{};
+  std::ranges::copy(attention, all.begin());
+  std::ranges::copy(kMlpPlaces, all.begin() + kCount);
+  return all;
+}
+
+constexpr AdapterPlace kOut{"attention.out", "", -1, "self_attn.o_proj"};
+constexpr auto kLlamaPlaces = with_mlp<4>({{{"attention.qkv", "query", 0, "self_attn.q_proj"},
+                                            {"attention.qkv", "key", 1, "self_attn.k_proj"},
+                                            {"attention.qkv", "value", 2, "self_attn.v_proj"},
+                                            kOut}});
 // Those of latent attention (model/latent_qkv.h), with a latent of queries and without.
-constexpr std::array<AdapterPlace, 10> kLatentPlaces{{{"attention.query_down", "", -1, "self_attn.q_a_proj"},
-                                                      {"attention.query_up", "", -1, "self_attn.q_b_proj"},
-                                                      {"attention.key_value_down", "", -1, "self_attn.kv_a_proj_with_mqa"},
-                                                      {"attention.key_value_up", "", -1, "self_attn.kv_b_proj"},
-                                                      {"attention.out", "", -1, "self_attn.o_proj"},
-                                                      {"mlp.gate_up", "gate", 0, "mlp.gate_proj"},
-                                                      {"mlp.gate_up", "up", 1, "mlp.up_proj"},
-                                                      {"mlp.down", "", -1, "mlp.down_proj"},
-                                                      kGateUpOfExperts,
-                                                      kDownOfExperts}};
-constexpr std::array<AdapterPlace, 9> kPlacesWithoutQueryLatent{{{"attention.query", "", -1, "self_attn.q_proj"},
-                                                                 kLatentPlaces[2],
-                                                                 kLatentPlaces[3],
-                                                                 kLatentPlaces[4],
-                                                                 kLatentPlaces[5],
-                                                                 kLatentPlaces[6],
-                                                                 kLatentPlaces[7],
-                                                                 kGateUpOfExperts,
-                                                                 kDownOfExperts}};
+constexpr AdapterPlace kKeyValueDown{"attention.key_value_down", "", -1, "self_attn.kv_a_proj_with_mqa"},
+    kKeyValueUp{"attention.key_value_up", "", -1, "self_attn.kv_b_proj"};
+constexpr auto kLatentPlaces = with_mlp<5>({{{"attention.query_down", "", -1, "self_attn.q_a_proj"},
+                                             {"attention.query_up", "", -1, "self_attn.q_b_proj"},
+                                             kKeyValueDown,
+                                             kKeyValueUp,
+                                             kOut}});
+constexpr auto kPlacesWithoutQueryLatent =
+    with_mlp<4>({{{"attention.query", "", -1, "self_attn.q_proj"}, kKeyValueDown, kKeyValueUp, kOut}});
+
+bool is_of_shared(const AdapterPlace& place) { return place.linear.starts_with("mlp.shared."); }
 
 std::string our_name(const AdapterPlace& place, int64_t block) {
   return fmt::format("blocks.{}.{}{}{}", block, place.linear, place.part.empty() ? "" : ".", place.part);
 }
 std::string their_name(Type type, const AdapterPlace& place, int64_t block) {
   return fmt::format("{}.{}.{}", type == Type::Gpt ? "transformer.h" : "model.layers", block, place.theirs);
+}
+
+// Qwen2-MoE writes "shared_expert", the others "shared_experts".
+std::string with_one_shared(std::string name) {
+  constexpr std::string_view kMany = ".shared_experts.";
+  return name.replace(name.find(kMany), kMany.size(), ".shared_expert.");
 }
 
 // A target, ready to be compared with names.
@@ -68,18 +78,22 @@ class Target {
     return exists(d, place, block) && names(d, place, block) && !(all_linear_ && is_of_experts(place));
   }
   bool names(const Description& d, const AdapterPlace& place, int64_t block) const {
-    return expression_.is_end_of(our_name(place, block)) || expression_.is_end_of(their_name(d.type, place, block));
+    const std::string theirs = their_name(d.type, place, block);
+    return expression_.is_end_of(our_name(place, block)) || expression_.is_end_of(theirs) ||
+           (is_of_shared(place) && expression_.is_end_of(with_one_shared(theirs)));
   }
-  // A block has an MLP or experts.
+  // A block has an MLP or experts, perhaps with a shared one.
   static bool exists(const Description& d, const AdapterPlace& place, int64_t block) {
-    return !place.linear.starts_with("mlp.") || is_of_experts(place) == has_experts(d, block);
+    if (!place.linear.starts_with("mlp.")) return true;
+    if (is_of_shared(place)) return has_experts(d, block) && d.experts.shared_feed_forward_size > 0;
+    return is_of_experts(place) == has_experts(d, block);
   }
   // Checks whether it names a part of an MLP that a block with experts has not by itself.
   bool names_half_of_experts(const Description& d) const {
     if (all_linear_) return false;
     for (int64_t block = 0; block < d.layers; ++block)
       for (const AdapterPlace& place : adapter_places(d))
-        if (!exists(d, place, block) && !is_of_experts(place) && names(d, place, block) &&
+        if (!exists(d, place, block) && !is_of_experts(place) && !is_of_shared(place) && names(d, place, block) &&
             !names(d, place.linear == "mlp.down" ? kDownOfExperts : kGateUpOfExperts, block))
           return true;
     return false;
@@ -99,7 +113,7 @@ class Target {
 Problem no_place(const Description& d, const std::string& target) {
   std::string names;
   for (const AdapterPlace& place : adapter_places(d)) {
-    if (is_of_experts(place) && !d.experts.enabled()) continue;
+    if ((is_of_experts(place) || is_of_shared(place)) && !d.experts.enabled()) continue;
     names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", our_name(place, 0).substr(std::string("blocks.0.").size()),
                          place.theirs);
   }

@@ -112,6 +112,8 @@ TransformerBlock::Options with_adapters(TransformerBlock::Options block, const D
   if (block.experts) {
     block.experts->gate_up_adapters = adapters_of(d, places, layer, "mlp.experts.gate_up");
     block.experts->down_adapters = adapters_of(d, places, layer, "mlp.experts.down");
+    block.experts->shared_up_adapters = adapters_of(d, places, layer, "mlp.shared.gate_up");
+    block.experts->shared_down_adapters = adapters_of(d, places, layer, "mlp.shared.down");
   }
   return block;
 }

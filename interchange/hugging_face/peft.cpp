@@ -46,36 +46,39 @@ std::vector<TheirRows> rows_of_b(const std::string& tensor, const std::vector<Th
   return ordered;
 }
 
-// PEFT takes each name that ends with that of a part of an expert ("gate_proj") for all experts, in blocks without any, too.
-void refuse_mlp_beside_experts(const model::Description& description, const model::AdapterPlace& place, int64_t block) {
-  if (!description.experts.enabled() || !place.linear.starts_with("mlp.") || is_of_experts(place)) return;
-  throw ConfigError(fmt::format(
-      "--lora peft: block {} has an adapter of {}, which PEFT would take for one of the experts in other blocks; use --lora "
-      "merged",
-      block, place.theirs));
+// PEFT takes each target that ends with the name of a part of an expert ("gate_proj") for all experts, be it that of a shared
+// MLP or of a block without experts. Such a matrix must be a target as a parameter, not as a module.
+bool is_taken_for_experts(const model::Description& description, const model::AdapterPlace& place) {
+  return description.experts.enabled() && place.linear.starts_with("mlp.");
 }
 
 // What adapter_config.json lists. PEFT takes a target for the end of a name: so it is the end, after the block, of the names
-// that all blocks have, if each has an adapter there, and otherwise whole names.
+// that all blocks of a kind have, if each has an adapter there, and otherwise whole names.
 class Targets {
  public:
-  void add(const std::string& name, size_t block) {
+  // `blocks`: how many have such a name.
+  void add(const std::string& name, size_t block, int64_t blocks) {
     const std::string number = fmt::format(".{}.", block);
-    names_of_end_[name.substr(name.find(number) + number.size())].insert(name);
+    Names& names = names_of_end_[name.substr(name.find(number) + number.size())];
+    names.all.insert(name);
+    names.blocks = blocks;
   }
-  // `blocks`: how many have such names.
-  std::vector<std::string> list(int64_t blocks) const {
+  std::vector<std::string> list() const {
     std::vector<std::string> targets;
     for (const auto& [end, names] : names_of_end_)
-      if (static_cast<int64_t>(names.size()) == blocks)
+      if (std::ssize(names.all) == names.blocks)
         targets.push_back(end);
       else
-        targets.insert(targets.end(), names.begin(), names.end());
+        targets.insert(targets.end(), names.all.begin(), names.all.end());
     return targets;
   }
 
  private:
-  std::map<std::string, std::set<std::string>> names_of_end_;
+  struct Names {
+    std::set<std::string> all;
+    int64_t blocks = 0;
+  };
+  std::map<std::string, Names> names_of_end_;
 };
 
 std::string config_text(const model::Lora& lora, const std::vector<std::string>& targets,
@@ -106,13 +109,13 @@ PeftAdapters peft_adapters(const Architecture& architecture, const model::Descri
   const MappedSource::Table weights = architecture.weights(description);
   const model::AdaptedPlaces places = model::adapted_places(description);
   PeftAdapters adapters;
+  const auto dense = static_cast<int64_t>(description.experts.dense_blocks.size());
   Targets modules, parameters;
   bool transposed = false;
   for (size_t block = 0; block < places.size(); ++block)
     for (const model::AdapterPlace* place : places[block]) {
-      refuse_mlp_beside_experts(description, *place, static_cast<int64_t>(block));
       if (is_of_experts(*place)) {
-        parameters.add(fmt::format("model.layers.{}.{}", block, place->theirs), block);
+        parameters.add(fmt::format("model.layers.{}.{}", block, place->theirs), block, description.layers - dense);
         const bool wrapped = place != places[block].back();  // that of down is the last place of a block
         const std::string module =
             fmt::format("base_model.model.model.layers.{}.mlp.experts{}", block, wrapped ? ".base_layer" : "");
@@ -130,11 +133,13 @@ PeftAdapters peft_adapters(const Architecture& architecture, const model::Descri
       adapters.tensors["base_model.model." + module + ".lora_A.weight"] = {{ours + "lora_a"}};
       adapters.tensors["base_model.model." + module + ".lora_B.weight"] =
           place->segment < 0 ? rows_of_b(ours + "lora_b", all) : std::vector<TheirRows>{{ours + "lora_b"}};
-      modules.add(module, block);
+      if (is_taken_for_experts(description, *place))
+        parameters.add(rows.tensor, block,
+                       has_experts(description, static_cast<int64_t>(block)) ? description.layers - dense : dense);
+      else
+        modules.add(module, block, description.layers);
     }
-  const int64_t with_experts = description.layers - static_cast<int64_t>(description.experts.dense_blocks.size());
-  adapters.config =
-      config_text(description.lora, modules.list(description.layers), parameters.list(with_experts), transposed, base_model);
+  adapters.config = config_text(description.lora, modules.list(), parameters.list(), transposed, base_model);
   return adapters;
 }
 

@@ -412,8 +412,13 @@ INSTANTIATE_TEST_SUITE_P(
                     .bf16 = true,
                     .adapted = {"all-linear", "mlp.experts.down_proj"}},
         ExpertModel{.name = "adapted",
-                    .experts = {.count = 4, .per_token = 2, .feed_forward_size = 16, .bias = true},
-                    .adapted = {"q_proj", "mlp.experts.gate_up", "mlp.experts.down"}}),
+                    .experts = {.count = 4,
+                                .per_token = 2,
+                                .feed_forward_size = 16,
+                                .shared_feed_forward_size = 16,
+                                .shared_gate = true,
+                                .bias = true},
+                    .adapted = {"all-linear", "mlp.experts.gate_up", "mlp.experts.down"}}),
     [](const auto& which) { return which.param.name; });
 
 }  // namespace

@@ -516,19 +516,22 @@ TEST_F(PretrainedExperts, AdaptersOfLatentsHaveTheOrderOfTheirMatrix) {
   EXPECT_EQ(tensors.size(), 4U);
 }
 
-// With PEFT 0.21 and transformers 5, such adapters have no effect, and experts get adapters that begin as nothing.
-TEST_F(PretrainedExperts, AdaptersOfMlpsBesideExpertsAreNotWrittenForPeft) {
-  model::Description d = describe(small_qwen3_moe(), R"("use_cache": true)").config.model;
-  d.layers = 2;
-  d.experts.dense_blocks = {1};
-  d.lora = {.rank = 2, .alpha = 4, .targets = {"q_proj"}};
-  EXPECT_EQ(peft_adapters(qwen3_moe(), d, "").tensors.size(), 4U);
-  d.lora.targets = {"all-linear"};
-  EXPECT_THAT([&] { peft_adapters(qwen3_moe(), d, ""); },
-              ThrowsMessage<ConfigError>("--lora peft: block 1 has an adapter of mlp.gate_proj, which PEFT would take for one "
-                                         "of the experts in other blocks; use --lora merged"));
-  d.experts.dense_blocks = {};
-  EXPECT_EQ(peft_adapters(qwen3_moe(), d, "").tensors.size(), 16U);
+// As modules, they would be adapters of experts for PEFT 0.21.
+TEST_F(PretrainedExperts, AdaptersOfMlpsBesideExpertsAreThoseOfParameters) {
+  model::Description d = describe(small_later("deepseek_v3"), R"("use_cache": true)").config.model;
+  d.layers = 3;
+  d.experts.dense_blocks = {1, 2};
+  d.lora = {.rank = 2, .alpha = 4, .targets = {"o_proj", "layers.0.mlp.*", "layers.1.mlp.*", "layers.2.mlp.up_proj"}};
+  const PeftAdapters adapters = peft_adapters(deepseek_v3(), d, "");
+  EXPECT_EQ(adapters.tensors.size(), 2U * (3 + 2 + 3 + 3 + 1));
+  EXPECT_EQ(adapters.tensors.at("base_model.model.model.layers.1.mlp.up_proj.lora_B.weight")[0].tensor,
+            "blocks.1.mlp.gate_up.up.lora_b");
+  const auto config = nlohmann::json::parse(adapters.config);
+  EXPECT_EQ(config.at("target_modules"), nlohmann::json({"self_attn.o_proj"}));
+  EXPECT_EQ(config.at("target_parameters"),
+            nlohmann::json({"model.layers.1.mlp.down_proj.weight", "mlp.experts.down_proj", "mlp.experts.gate_up_proj",
+                            "model.layers.1.mlp.gate_proj.weight", "mlp.shared_experts.down_proj.weight",
+                            "mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.up_proj.weight", "mlp.up_proj.weight"}));
 }
 
 }  // namespace

@@ -116,6 +116,10 @@ TEST(ExpertModels, TargetsThatEndLikeAMatrixOfExpertsNameIt) {
   EXPECT_THAT(adapters("mlp.experts.gate_up"), ElementsAre("blocks.0.mlp.experts.gate_up.lora_b [768, 2]"));
   EXPECT_THAT(adapters(".*layers.0.mlp.*"),
               ElementsAre("blocks.0.mlp.experts.gate_up.lora_b [768, 2]", "blocks.0.mlp.experts.down.lora_b [512, 2]"));
+  d.experts.shared_feed_forward_size = 24;
+  EXPECT_THAT(adapters("shared_expert.up_proj|shared.down"),
+              ElementsAre("blocks.0.mlp.shared.gate_up.up.lora_b [24, 2]", "blocks.0.mlp.shared.down.lora_b [64, 2]"));
+  EXPECT_EQ(adapters("all-linear").size(), 4U + 3U + 7U);
   for (const char* target : {"gate_proj", "up_proj|mlp.experts.down_proj"}) {
     d.lora.targets = {target};
     EXPECT_THAT(find_problem(d)->text, testing::HasSubstr("experts have the places \"mlp.experts.gate_up_proj\""));

@@ -189,6 +189,9 @@ TEST(ExpertMlp, GradientsMatchDifferences) {
   adapted.bias = adapted.correction_bias = true;
   adapted.gate_up_adapters = {2, 0.5, {{}}};
   adapted.down_adapters = {3, 0.25, {{}}};
+  adapted.shared_feed_forward = 5;
+  adapted.shared_up_adapters = {2, 0.5, {{"gate", 0}, {"up", 1}}};
+  adapted.shared_down_adapters = {2, 0.5, {{}}};
   for (const ExpertMlp::Options& options : {softmax, plain, sigmoid, all, gated, biased, adapted})
     expect_right(ExpertMlp(options), {.input_shape = {2, 4, 6}});
 }
