@@ -143,6 +143,14 @@ void complete_batch(Config& config) {
                                "change elasticity.min_gpus and max_gpus",
                                elasticity.max_train_batch_size, elasticity.min_gpus, elasticity.max_gpus,
                                fmt::join(elasticity.micro_batch_sizes, ", ")));
+  // The batch stays that of DeepSpeed.
+  std::erase_if(chosen.data_parallel_sizes,
+                [&](int64_t size) { return size * config.parallel.context % config.parallel.expert != 0; });
+  if (chosen.data_parallel_sizes.empty())
+    config::refuse(config, "parallel.expert",
+                   fmt::format("{} divides no number of data and context ranks that can train the batch of {} samples, which "
+                               "elasticity chooses; use 1, or other elasticity.micro_batch_sizes",
+                               config.parallel.expert, chosen.train_batch_size));
   BatchConfig batch{.train_batch_size = chosen.train_batch_size};
   batch.data_parallel_sizes = std::move(chosen.data_parallel_sizes);
   if (elasticity.micro_batch_sizes.size() == 1)

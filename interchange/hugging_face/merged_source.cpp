@@ -60,10 +60,16 @@ std::vector<float> MergedSource::read_whole(const std::string& name) const {
 }
 
 void MergedSource::add(const Piece& wanted, const Adapter& adapter) const {
-  const std::vector<float> a = read_whole(adapter.a), b = read_whole(adapter.b);
-  add_low_rank(wanted, {.a = a,
-                        .b = b,
-                        .rank = static_cast<int64_t>(b.size()) / adapter.rows,
+  const std::scoped_lock lock(mutex_);
+  if (kept_ != adapter.a) {
+    kept_.clear();  // also if a read fails
+    a_ = read_whole(adapter.a);
+    b_ = read_whole(adapter.b);
+    kept_ = adapter.a;
+  }
+  add_low_rank(wanted, {.a = a_,
+                        .b = b_,
+                        .rank = static_cast<int64_t>(b_.size()) / adapter.rows,
                         .rows = adapter.rows,
                         .first_row = adapter.first,
                         .scale = scale_,

@@ -1,7 +1,9 @@
-// The weights of a model with low-rank adapters, as those of a model without: W + scale B A, in float32 (model/adapters.h).
+// The weights of a model with low-rank adapters, as those of a model without: W + scale B A, in float32 (model/adapters.h). A and
+// B of the last matrix that was read are kept for the next piece of it. Thread-safe.
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +34,9 @@ class MergedSource final : public checkpoint::TensorSource {
   const checkpoint::TensorSource& weights_;
   double scale_;
   std::map<std::string, std::vector<Adapter>> adapters_;  // adapters by weight
+  mutable std::mutex mutex_;
+  mutable std::string kept_;  // the name of `a_`
+  mutable std::vector<float> a_, b_;
 };
 
 }  // namespace trivet::hugging_face

@@ -81,6 +81,23 @@ TEST(Elasticity, HostsWithTwoModelParallelRanks) {
   EXPECT_NE(solved(config, 3).find("use one of 2, 4, 6, 12"), std::string::npos) << solved(config, 3);
 }
 
+// The batch is the same with and without; a number of ranks must also be one that expert ranks divide.
+TEST(Elasticity, RanksAreDividedByThoseThatShareExperts) {
+  const std::string model = R"("model": {"type": "llama", "experts": {"count": 60, "per_token": 2}})";
+  const auto config = [&](int expert, int context) {
+    return parse_config(fmt::format(R"({{{}, "parallel": {{"expert": {}, "context": {}}}, "elasticity": {{"enabled": true,
+                                        "max_train_batch_size": 50, "micro_batch_sizes": [3, 2, 4], "max_gpus": 30,
+                                        "num_gpus_per_node": {}, "model_parallel_size": {}}}}})",
+                                    model, expert, context, context, context),
+                        "a.json");
+  };
+  EXPECT_NE(solved(config(4, 1), 6).find("6 cannot train the batch of 48 samples; use one of 4, 8, 12, 16, 24, or"),
+            std::string::npos);
+  EXPECT_NE(solved(config(4, 2), 3).find("use one of 2, 4, 6, 8, 12, or"), std::string::npos) << solved(config(4, 2), 3);
+  EXPECT_THAT([&] { config(5, 1); }, testing::ThrowsMessage<ConfigError>(
+                                         testing::HasSubstr("parallel.expert: 5 divides no number of data and context ranks")));
+}
+
 TEST(Elasticity, OtherBatchKeysMayNotContradictIt) {
   const std::string section = R"("elasticity": {"enabled": true, "max_train_batch_size": 16, "micro_batch_sizes": [2]})";
   EXPECT_EQ(refusal("{\"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 2, " + section + "}"), "accepted");
