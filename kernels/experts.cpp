@@ -72,9 +72,23 @@ KernelCall ChooseExperts::describe() const {
           .bytes = total_bytes({logits, bias, chosen, weights})};
 }
 
+namespace {
+
+void check_targets(const Rules& rules, ConstTensorView targets, int64_t tokens) {
+  if (targets.absent()) return;
+  rules.types(DType::Int32, {targets});
+  rules.sizes(tokens, {targets});
+}
+
+}  // namespace
+
 void ChooseExpertsBackward::check() const {
-  const Rules rules("choose_experts_backward",
-                    {{"logits", logits}, {"chosen", chosen}, {"dweights", dweights}, {"counts", counts}, {"dlogits", dlogits}});
+  const Rules rules("choose_experts_backward", {{"logits", logits},
+                                                {"chosen", chosen},
+                                                {"dweights", dweights},
+                                                {"counts", counts},
+                                                {"targets", targets},
+                                                {"dlogits", dlogits}});
   rules.require(logits.dtype == DType::Float32 || logits.dtype == DType::Float64, "logits must be float32 or float64");
   rules.floating(dlogits.dtype);
   rules.types(DType::Int32, {chosen});
@@ -84,10 +98,10 @@ void ChooseExpertsBackward::check() const {
   rules.require(logits.shape.dims() == 2 && chosen.shape.dims() == 2 && chosen.shape[0] == logits.shape[0],
                 "logits must be [T, E] and the choices [T, K]");
   check_rule(rules, rule, logits.shape[1], chosen.shape[1]);
+  check_targets(rules, targets, logits.shape[0]);
   if (counts.absent()) return;
   rules.types(DType::Int64, {counts});
-  rules.sizes(logits.shape[1], {counts});
-  rules.require(tokens >= logits.shape[0], "the microbatch has at least these tokens");
+  rules.sizes(logits.shape[1] + 1, {counts});
 }
 
 KernelCall ChooseExpertsBackward::describe() const {
@@ -97,7 +111,23 @@ KernelCall ChooseExpertsBackward::describe() const {
           .bound = Bound::Memory,
           .result = Result::InputGradient,
           .flops = 12 * elements(logits),
-          .bytes = total_bytes({logits, chosen, dweights, counts, dlogits})};
+          .bytes = total_bytes({logits, chosen, dweights, counts, targets, dlogits})};
+}
+
+void CountChoices::check() const {
+  const Rules rules("count_choices", {{"chosen", chosen}, {"targets", targets}, {"counts", counts}});
+  rules.types(DType::Int32, {chosen});
+  rules.types(DType::Int64, {counts});
+  rules.require(chosen.shape.dims() == 2 && counts.elements() > 1, "choices must be [T, K] and counts [E + 1]");
+  check_targets(rules, targets, chosen.shape[0]);
+}
+
+KernelCall CountChoices::describe() const {
+  return {.kernel = "count_choices",
+          .dtype = chosen.dtype,
+          .sizes = elements_of(chosen),
+          .bound = Bound::Memory,
+          .bytes = total_bytes({chosen, targets, counts})};
 }
 
 void OrderByExpert::check() const {

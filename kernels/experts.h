@@ -60,17 +60,27 @@ struct ChooseExperts {
 //             times, and P[e] is the sum of their p[e] (of p / sum of p with sigmoids): N times the loss of Fedus et al. 2021
 //   z_loss    coefficient sum over tokens of logsumexp(z)^2: N times that of Zoph et al. 2022
 //
-// Both are sums over tokens, as the loss of the model is. Counts are constants of the microbatch.
+// Both are sums over the tokens whose targets count, as the loss of the model is. Counts are constants of the microbatch.
 struct ChooseExpertsBackward {
   ConstTensorView logits;    // float32 or float64 [T, E]
   ConstTensorView chosen;    // int32 [T, K]
   ConstTensorView dweights;  // of the logits' type [T, K]
-  ConstTensorView counts;    // int64 [E]: of all tokens of the microbatch; absent: no balance loss
+  ConstTensorView counts;    // int64 [E + 1], those of CountChoices for the microbatch; absent: no balance loss
+  ConstTensorView targets;   // int32 [T], less than 0: does not count; absent: all count
   TensorView dlogits;        // floating-point [T, E]
   ExpertRule rule;
-  int64_t tokens = 0;              // N
   double balance = 0, z_loss = 0;  // coefficients
   Number gradient_scale = 1.0;     // the losses' gradients are multiplied by it; dweights have it already
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// counts[e] = how often tokens whose targets count have chosen expert e, and counts[E] = how many tokens these are
+struct CountChoices {
+  ConstTensorView chosen;   // int32 [T, K], each from 0 to E - 1
+  ConstTensorView targets;  // int32 [T], less than 0: does not count; absent: all count
+  TensorView counts;        // int64 [E + 1]
 
   void check() const;
   KernelCall describe() const;
@@ -186,8 +196,8 @@ struct AddChosen {
   KernelCall describe() const;
 };
 
-// out[i] (+)= a[i] op(b[e]) for the expert e of row i. op transposes if transpose_b is set: b is then [E, N, K], else [E, K,
-// N]. Its cuts (kernels/products.h) may have col_ends and leaves.
+// out[i] (+)= a[i] op(b[e]) for the expert e of row i. op transposes if transpose_b is set: then b is [E, N, K], and [E, K, N]
+// otherwise. Its cuts (kernels/products.h) may have col_ends and leaves.
 struct GroupedMatmul {
   ConstTensorView a;     // [T K, K]
   ConstTensorView b;     // [E, ...]

@@ -59,6 +59,7 @@
   KERNEL(ChooseExperts, choose_experts) \
   KERNEL(ChooseExpertsBackward, choose_experts_backward) \
   KERNEL(OrderByExpert, order_by_expert) \
+  KERNEL(CountChoices, count_choices) \
   KERNEL(CountRows, count_rows) \
   KERNEL(GatherRows, gather_rows) \
   KERNEL(CombineRows, combine_rows) \

@@ -30,6 +30,12 @@ ConstTensorView first_rows(const ScopedTensor& tensor, const RowRange& range) {
   return tensor.view().row_range(range.first, range.count);
 }
 
+// Absent: all tokens count, as where blocks leave tokens out.
+ConstTensorView targets_of_tokens(const Context& context, int64_t tokens) {
+  if (!context.microbatch || context.microbatch->targets.elements() != tokens) return {};
+  return context.microbatch->targets.reshaped({tokens});
+}
+
 // These return the place of the parameter that they add.
 size_t add_bias(const ExpertMlp::Options& options, SubLayers& to) {
   to.add_own({.name = "router.correction_bias",
@@ -164,7 +170,8 @@ void ExpertMlp::forward(Context& context, Weights weights, ConstTensorView x, Te
 template <typename Compute>
 void ExpertMlp::add_part(Context& context, const RowSum& sum, Compute&& compute) {
   if (!sum.parts().absent()) return compute(sum.parts());
-  const ScopedTensor part(context.arena, sum.partial().dtype, sum.partial().shape);
+  const ScopedTensor part(context.arena, sum.partial().dtype, sum.partial().shape);  // on all ranks, whose plans are alike
+  if (!sum.adds_parts()) return;
   compute(part);
   sum.add_part(part, sum.partial());
 }
@@ -271,7 +278,7 @@ void ExpertMlp::compute_on_ranks(Context& context, const comm::RankAxis& ranks, 
                            exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count)};
     experts.activate(there, wide.view().row_range(0, count), activated.view().row_range(0, count), low);
     experts.apply_down(activated.view().row_range(0, count), there.ends, result.view().row_range(0, count));
-    if (ranks_.down > 0) {
+    if (ranks_.down > 0 && (!sum.parts().absent() || sum.adds_parts())) {
       const TensorView part = parts_there.view().row_range(0, count);
       experts.apply_down_adapter(LowRows(low).down, there.ends, part);
       return_part(exchange, round, sum, part, result.view().row_range(0, count));
@@ -424,6 +431,8 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
         make_gate_up_adapter_gradients(context, of_gate_up_adapter->begin(), own, options_.feed_forward, there, of_count(dwide),
                                        low.gate_up, dlow.gate_up);
         of_gate_up_adapter->end(last);
+      }
+      if (of_gate_up_adapter && (!sum.parts().absent() || sum.adds_parts())) {
         experts.backward_input_adapter(dlow.gate_up, there.ends, of_count(parts_there));
         return_part(exchange, round, sum, of_count(parts_there), of_count(dx_there));
       }
@@ -445,18 +454,19 @@ void ExpertMlp::through_choice(const BackwardPass& pass, ConstTensorView dy, Ten
   if (const comm::RankAxis* axis = split_axis(context)) tensor_parallel::sum_over(*axis, dweights);
   if (options_.bias) add_gradients_of_weights(pass, dy, dweights);
   const comm::RankAxis* others = context.axes[Axis::Context];
-  const ScopedTensor counts(context.arena, DType::Int64, {options_.balance > 0 ? options_.experts : 0});
+  const ConstTensorView targets = targets_of_tokens(context, saved[kLogits].shape[0]);
+  const ScopedTensor counts(context.arena, DType::Int64, {options_.balance > 0 ? options_.experts + 1 : 0});
   if (options_.balance > 0) {
-    context.kernels.count_rows({.ends = saved[kEnds], .counts = counts});
+    context.kernels.count_choices({.chosen = saved[kChosen], .targets = targets, .counts = counts});
     if (others) tensor_parallel::reduce_over(*others, counts);
   }
   context.kernels.choose_experts_backward({.logits = saved[kLogits],
                                            .chosen = saved[kChosen],
                                            .dweights = dweights,
                                            .counts = options_.balance > 0 ? ConstTensorView(counts) : ConstTensorView(),
+                                           .targets = targets,
                                            .dlogits = dlogits,
                                            .rule = options_.rule,
-                                           .tokens = saved[kLogits].shape[0] * (others ? others->size() : 1),
                                            .balance = options_.balance,
                                            .z_loss = options_.z_loss,
                                            .gradient_scale = context.gradient_scale});

@@ -32,9 +32,7 @@ RowSum::RowSum(Context& context, int64_t rows, TensorView y, bool parts)
   if (parts && ranks_first_) parts_ = ScopedTensor(context.arena, y.dtype, {rows, y.shape.cols()});
 }
 
-void RowSum::add_part(ConstTensorView part, TensorView rows) const {
-  if (!axis_ || axis_->rank() == 0) context_.kernels.add(part, rows);
-}
+void RowSum::add_part(ConstTensorView part, TensorView rows) const { context_.kernels.add(part, rows); }
 
 void RowSum::start(ConstTensorView places) {
   over_ranks_.start();

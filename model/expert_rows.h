@@ -26,9 +26,10 @@ class RowSum {
   RowSum(Context& context, int64_t rows, TensorView y, bool parts);
 
   TensorView partial() const { return over_ranks_.partial(); }  // [T K, H]
-  // Where second parts go, [T K, H]; absent: to partial(), by add_part.
+  // The place of second parts, [T K, H]; absent: they go to partial(), by add_part.
   TensorView parts() const { return parts_.empty() ? TensorView{} : parts_.view(); }
-  // Adds the second part of rows to the first one, unless another tensor rank does.
+  // Checks whether this rank adds them there; otherwise another tensor rank does.
+  bool adds_parts() const { return !axis_ || axis_->rank() == 0; }
   void add_part(ConstTensorView part, TensorView rows) const;
   void start(ConstTensorView places);
   void finish() { of_tokens_.finish(); }
@@ -56,7 +57,7 @@ class RowNumbers {
 
 ScopedTensor gathered(Context& context, ConstTensorView x, ConstTensorView order);
 
-// Memory of what adapters make of rows; of a rank 0, none.
+// Memory of products of rows and adapters; none for an adapter of rank 0.
 class LowMemory {
  public:
   struct Ranks {

@@ -23,8 +23,8 @@ struct ExpertAdapter {
   bool exists() const { return !a.absent(); }
 };
 
-// What adapters make of rows, [rows, r]: scale (x A^T), or the gradient of that. Absent: there is no adapter. They may have
-// more rows than there are, so that a sum over ranks does not depend on how many there are.
+// Products of rows and adapters, [rows, r]: scale (x A^T), or the gradient of that. Absent or empty: there is no adapter. They
+// may have more rows than there are, so that a sum over ranks does not depend on how many there are.
 struct LowRows {
   TensorView gate_up, down;
 };
@@ -44,7 +44,7 @@ class ExpertWork {
   void activate(const ExpertRows& rows, TensorView wide, TensorView activated, const LowRows& low) const;
   // out[rows, H], which tensor ranks add up
   void apply_down(ConstTensorView activated, ConstTensorView ends, TensorView out) const;
-  // What the adapter adds to these rows: whole on every tensor rank.
+  // Computes the part of these rows that the adapter adds: whole on every tensor rank.
   void apply_down_adapter(ConstTensorView low, ConstTensorView ends, TensorView out) const;
 
   // Makes dlow.down, for `backward` and the gradient of A.
@@ -55,7 +55,7 @@ class ExpertWork {
                 TensorView dweights, const LowRows& dlow) const;
   // That of x, which tensor ranks add up.
   void backward_input(ConstTensorView dwide, ConstTensorView ends, TensorView dx) const;
-  // What the adapter adds to it: whole on every tensor rank.
+  // Computes the part of it that the adapter adds: whole on every tensor rank.
   void backward_input_adapter(ConstTensorView dlow, ConstTensorView ends, TensorView dx) const;
 
  private:

@@ -43,10 +43,13 @@ std::optional<Problem> find_experts_problem(const Description& d) {
   if (d.gate_activation != GateActivation::Silu)
     return Problem{"experts.count",
                    "experts have the activation \"silu\" alone in this version; leave model.gate_activation out"};
-  // Tokens that are no targets would count in these losses, but not in the number of targets by which losses are divided.
-  if (d.objective != Objective::NextToken && (experts.balance_loss > 0 || experts.z_loss > 0))
-    return Problem{experts.balance_loss > 0 ? "experts.balance_loss" : "experts.z_loss",
-                   "is not accepted with model.objective \"sft\" or \"dpo\", where not all tokens are targets; use 0"};
+  const char* const loss = experts.balance_loss > 0 ? "experts.balance_loss" : "experts.z_loss";
+  const bool has_loss = experts.balance_loss > 0 || experts.z_loss > 0;
+  if (has_loss && d.objective == Objective::Dpo)
+    return Problem{loss, "is not accepted with model.objective \"dpo\", whose loss is no sum over tokens; use 0"};
+  // They do not know which of the tokens that they keep are targets.
+  if (has_loss && d.objective == Objective::Sft && d.token_drop.enabled)
+    return Problem{loss, "is not accepted with model.objective \"sft\" and blocks that leave tokens out; use 0"};
   // Padding would count, too.
   if (d.objective != Objective::NextToken && experts.correction_bias && experts.bias_update_rate > 0 && !d.lora.enabled())
     return Problem{

@@ -78,9 +78,12 @@ class Target {
     return exists(d, place, block) && names(d, place, block) && !(all_linear_ && is_of_experts(place));
   }
   bool names(const Description& d, const AdapterPlace& place, int64_t block) const {
+    const auto ends_like = [&](const std::string& theirs) {
+      return expression_.is_end_of(theirs) || expression_.is_end_of(theirs + ".weight");  // as target_parameters of PEFT
+    };
     const std::string theirs = their_name(d.type, place, block);
-    return expression_.is_end_of(our_name(place, block)) || expression_.is_end_of(theirs) ||
-           (is_of_shared(place) && expression_.is_end_of(with_one_shared(theirs)));
+    return expression_.is_end_of(our_name(place, block)) || ends_like(theirs) ||
+           (is_of_shared(place) && ends_like(with_one_shared(theirs)));
   }
   // A block has an MLP or experts, perhaps with a shared one.
   static bool exists(const Description& d, const AdapterPlace& place, int64_t block) {
@@ -88,8 +91,8 @@ class Target {
     if (is_of_shared(place)) return has_experts(d, block) && d.experts.shared_feed_forward_size > 0;
     return is_of_experts(place) == has_experts(d, block);
   }
-  // Checks whether it names a part of an MLP that a block with experts has not by itself.
-  bool names_half_of_experts(const Description& d) const {
+  // Checks whether it names the MLP of a block that has experts, but not its experts.
+  bool leaves_experts_out(const Description& d) const {
     if (all_linear_) return false;
     for (int64_t block = 0; block < d.layers; ++block)
       for (const AdapterPlace& place : adapter_places(d))
@@ -113,7 +116,8 @@ class Target {
 Problem no_place(const Description& d, const std::string& target) {
   std::string names;
   for (const AdapterPlace& place : adapter_places(d)) {
-    if ((is_of_experts(place) || is_of_shared(place)) && !d.experts.enabled()) continue;
+    if (is_of_experts(place) && !d.experts.enabled()) continue;
+    if (is_of_shared(place) && d.experts.shared_feed_forward_size == 0) continue;
     names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", our_name(place, 0).substr(std::string("blocks.0.").size()),
                          place.theirs);
   }
@@ -127,11 +131,12 @@ Problem no_place(const Description& d, const std::string& target) {
 std::optional<Problem> find_target_problem(const Description& d, const std::string& target) {
   try {
     const Target named(target);
-    if (named.names_half_of_experts(d))
-      return Problem{"lora.targets", fmt::format("\"{}\" names a part of an MLP that blocks with experts have not by itself; "
-                                                 "experts have the places \"mlp.experts.gate_up_proj\" and "
-                                                 "\"mlp.experts.down_proj\"",
-                                                 printable(target))};
+    if (named.leaves_experts_out(d))
+      return Problem{
+          "lora.targets",
+          fmt::format("\"{}\" would leave experts out, whose gate and up are one matrix; name \"mlp.experts.gate_up_proj\" "
+                      "or \"mlp.experts.down_proj\"{}, or blocks by their numbers (\"layers.0.mlp.gate_proj\")",
+                      printable(target), d.experts.shared_feed_forward_size > 0 ? ", a part of \"mlp.shared_experts\"" : "")};
     if (named.fits_any(d)) return {};
   } catch (const std::invalid_argument& error) {
     return Problem{"lora.targets",
@@ -209,9 +214,13 @@ std::optional<Problem> find_lora_problem(const Description& d) {
 }
 
 std::string lora_in_words(const Description& d) {
-  size_t count = 0;
-  for (const auto& block : adapted_places(d)) count += block.size();
-  return fmt::format("rank {} on {} linear layer{}", d.lora.rank, count, count == 1 ? "" : "s");
+  int64_t linear = 0, of_experts = 0;
+  for (const auto& block : adapted_places(d))
+    for (const AdapterPlace* place : block) is_of_experts(*place) ? of_experts += d.experts.count : ++linear;
+  const std::string layers = fmt::format("{} linear layer{}", linear, linear == 1 ? "" : "s"),
+                    matrices = fmt::format("{} matrices of experts", of_experts);
+  return fmt::format("rank {} on {}{}{}", d.lora.rank, linear > 0 || of_experts == 0 ? layers : "",
+                     linear > 0 && of_experts > 0 ? " and " : "", of_experts > 0 ? matrices : "");
 }
 
 }  // namespace trivet::model

@@ -6,9 +6,10 @@
 //   ours                                    in transformers
 //   blocks.3.attention.qkv                  transformer.h.3.attn.c_attn              "gpt": its projections are not divided
 //   blocks.3.attention.qkv.query            model.layers.3.self_attn.q_proj          "llama"
+//   blocks.3.mlp.experts.gate_up            model.layers.3.mlp.experts.gate_up_proj  one for each expert
 //
 // A target is a regular expression for a whole name or for the end of a name after a dot, as in PEFT: "q_proj" is enough.
-// "all-linear" names all places. The base model is frozen, also where it has no adapters.
+// "all-linear" names all places but those of experts. The base model is frozen, also where it has no adapters.
 #pragma once
 
 #include <cstdint>

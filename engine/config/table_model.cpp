@@ -334,7 +334,7 @@ void add_lora_keys(KeyTable& table) {
   if_adapted(
       lora.custom("targets", KeyType::Any,
                   "the linear layers that get an adapter: regular expressions for their names or the ends of these, such "
-                  "as \"q_proj\"; or \"all-linear\"",
+                  "as \"q_proj\"; or \"all-linear\", which is all but experts",
                   set_lora_targets, get_lora_targets));
   if_adapted(lora.custom("dropout", KeyType::Number,
                          "dropout of what goes into an adapter (lora_dropout of PEFT): there is none", refuse_lora_dropout,

@@ -113,6 +113,22 @@ TEST_P(ExpertEquivalence, MicrobatchesOfSeveralSequencesHaveTheBitsOfOneRank) {
     EXPECT_EQ(difference(one, run(placed(several, layout))), "") << to_string(layout);
 }
 
+// Documents leave padding, whose targets do not count: neither in the model's loss nor in those of routers.
+TEST(ExpertLosses, OfDocumentsHaveTheBitsOfOneRank) {
+  Config config = tiny_config(model::Type::Llama);
+  config.model.heads = config.model.key_value_heads = 8;
+  config.model.dropout = 0;
+  config.model.isolated_documents = true;
+  config.model.experts = {.count = 8, .per_token = 3, .feed_forward_size = 8, .balance_loss = 0.5, .z_loss = 0.1};
+  config.reproducible = Reproducible::Layout;
+  config.parallel.context_grain = 4;
+  const Trace one = run(placed(config, {}));
+  for (const ExpertLayout& layout :
+       {ExpertLayout{.data = 2, .expert = 2, .stage = 3}, ExpertLayout{.tensor = 2, .context = 2, .kind = ContextKind::Gather},
+        ExpertLayout{.data = 2, .expert = 4, .context = 2, .pipeline = 2, .stage = 1, .kind = ContextKind::Gather}})
+    EXPECT_EQ(difference(one, run(placed(config, layout))), "") << to_string(layout);
+}
+
 // Without fixed sums, the rest of what is promised: the training of one rank but for rounding.
 TEST_P(ExpertEquivalence, RunModeIsTheTrainingOfOneRankButForRounding) {
   if (GetParam().bf16) return;  // a near tie may be another choice
@@ -314,6 +330,7 @@ TEST(HostileRouters, HaveTheBitsOfOneRankInPlannedMemory) {
       config.model.experts = {.count = 12, .per_token = number % 2 == 0 ? 1 : 3, .feed_forward_size = 8};
       config.reproducible = Reproducible::Layout;
       config.parallel.context_grain = 4;
+      if (number % 2 == 1) config.model.lora = {.rank = 2, .alpha = 4, .targets = {"all-linear", ".*mlp.experts.*"}};
       TinyRun tiny = placed(config, layout);
       tiny.change = [&](model::Model& model) {
         for (auto& layer : model.layers)
@@ -411,6 +428,10 @@ INSTANTIATE_TEST_SUITE_P(
                     .experts = {.count = 4, .per_token = 1, .feed_forward_size = 16, .correction_bias = true},
                     .bf16 = true,
                     .adapted = {"all-linear", "mlp.experts.down_proj"}},
+        ExpertModel{.name = "adapted_gate_up_bf16",
+                    .experts = {.count = 4, .per_token = 2, .feed_forward_size = 16},
+                    .bf16 = true,
+                    .adapted = {"mlp.experts.gate_up"}},
         ExpertModel{.name = "adapted",
                     .experts = {.count = 4,
                                 .per_token = 2,

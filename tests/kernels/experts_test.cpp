@@ -182,6 +182,8 @@ TEST_P(KernelsOnEveryDevice, ChooseExpertsBackwardMatchesFiniteDifferences) {
                        dweights = HostTensor::random(DType::Float64, {kTokens, kCount}, 2);
       Choice choice = choose(kernels(), logits, kCount, rule);
       Values<int64_t> counts(loss.counts.begin(), loss.counts.end());
+      counts.push_back(loss.tokens);
+      Ints targets{0, 3, -1, 5, -1};  // the losses are sums over those that count
       const auto gradient = [&, b = balance, z = z_loss](DType dtype, DType of_logits) {
         HostTensor z_in(dtype, {kTokens, kExperts}), dw_in(dtype, {kTokens, kCount});
         for (int64_t e = 0; e < z_in.elements(); ++e) z_in.set(e, logits.at(e));
@@ -192,9 +194,9 @@ TEST_P(KernelsOnEveryDevice, ChooseExpertsBackwardMatchesFiniteDifferences) {
                                            .chosen = view_of(choice.chosen, {kTokens, kCount}),
                                            .dweights = dw_in.view(),
                                            .counts = b != 0 ? ConstTensorView(view_of(counts)) : ConstTensorView{},
+                                           .targets = view_of(targets),
                                            .dlogits = dlogits.view(),
                                            .rule = rule,
-                                           .tokens = loss.tokens,
                                            .balance = b,
                                            .z_loss = z,
                                            .gradient_scale = number(kernels, loss.gradient_scale)});
@@ -208,7 +210,9 @@ TEST_P(KernelsOnEveryDevice, ChooseExpertsBackwardMatchesFiniteDifferences) {
           const auto moved = [&](double step) {
             std::vector<double> row = row_of(logits, t);
             row[e] += step;
-            return loss.of_token(row, chosen, row_of(dweights, t));
+            RouterLoss of_token = loss;
+            if (targets[t] < 0) of_token.balance = of_token.z_loss = 0;
+            return of_token.of_token(row, chosen, row_of(dweights, t));
           };
           constexpr double kStep = 1e-5;
           EXPECT_NEAR(got.at(t * kExperts + e), (moved(kStep) - moved(-kStep)) / (2 * kStep), 1e-9) << balance << " " << z_loss;
@@ -297,8 +301,31 @@ TEST_P(KernelsOnEveryDevice, OrderByExpertGivesAllTokensToOneExpert) {
   }
 }
 
+TEST_P(KernelsOnEveryDevice, CountChoicesCountsTokensWithTargets) {
+  for (const int64_t tokens : {int64_t{0}, int64_t{1}, int64_t{700}}) {
+    constexpr int64_t kCount = 3, kExperts = 11;
+    Ints chosen, targets;
+    Values<int64_t> all(kExperts + 1, 0), counted(kExperts + 1, 0);
+    for (int64_t t = 0; t < tokens; ++t) {
+      targets.push_back(t % 7 == 3 ? -1 : static_cast<int32_t>(t % 5));
+      ++all[kExperts];
+      if (targets.back() >= 0) ++counted[kExperts];
+      for (int64_t k = 0; k < kCount; ++k) {
+        chosen.push_back(static_cast<int32_t>((t * t + 4 * k) % kExperts));
+        ++all[chosen.back()];
+        if (targets.back() >= 0) ++counted[chosen.back()];
+      }
+    }
+    Values<int64_t> counts(kExperts + 1, -1);
+    kernels().count_choices({.chosen = view_of(chosen, {tokens, kCount}), .counts = view_of(counts)});
+    EXPECT_EQ(counts, all);
+    kernels().count_choices({view_of(chosen, {tokens, kCount}), view_of(targets), view_of(counts)});
+    EXPECT_EQ(counts, counted);
+  }
+}
+
 // Four tokens in two sequences; the counts and the losses of the microbatch were computed independently.
-TEST_P(KernelsOnEveryDevice, CountRowsGivesTheCountsOfTheBalanceLoss) {
+TEST_P(KernelsOnEveryDevice, CountRowsGivesHowOftenExpertsAreChosen) {
   const HostTensor logits = tensor_of(DType::Float64, {4, 4}, {2, 1, 0.5, -1, 0, 3, 1, 2, 1, 1.5, 0, 0.5, 2.5, 0, -1, 1});
   Choice choice = choose(kernels(), logits, 2, kSwitch);
   EXPECT_EQ(choice.chosen, (Ints{0, 1, 1, 3, 0, 1, 0, 3}));

@@ -4,7 +4,10 @@
 #include <functional>
 
 #include "model/count_flops.h"
+#include "model/expert_mlp.h"
 #include "model/family.h"
+#include "model/lora.h"
+#include "tests/model/layer_on_ranks.h"
 
 namespace trivet::model {
 namespace {
@@ -64,8 +67,14 @@ TEST(ExpertModels, WithImpossibleSizesAreRefusedByName) {
       {"experts.count", [](Description& d) { d.gate_activation = GateActivation::Gelu; }},
       {"experts.balance_loss",
        [](Description& d) {
-         d.objective = Objective::Sft;
+         d.objective = Objective::Dpo;
          d.experts.balance_loss = 0.01;
+       }},
+      {"experts.z_loss",
+       [](Description& d) {
+         d.objective = Objective::Sft;
+         d.experts.z_loss = 0.01;
+         d.token_drop.enabled = true;
        }},
       {"experts.bias_update_rate",
        [](Description& d) {
@@ -113,6 +122,9 @@ TEST(ExpertModels, TargetsThatEndLikeAMatrixOfExpertsNameIt) {
   using testing::ElementsAre;
   EXPECT_THAT(adapters("down_proj"),
               ElementsAre("blocks.0.mlp.experts.down.lora_b [512, 2]", "blocks.1.mlp.down.lora_b [64, 2]"));
+  EXPECT_EQ(adapters("layers.1.mlp.up_proj.weight").size(), 1U);
+  d.lora.targets = {"o_proj", "experts.down_proj"};
+  EXPECT_EQ(lora_in_words(d), "rank 2 on 2 linear layers and 8 matrices of experts");
   EXPECT_THAT(adapters("mlp.experts.gate_up"), ElementsAre("blocks.0.mlp.experts.gate_up.lora_b [768, 2]"));
   EXPECT_THAT(adapters(".*layers.0.mlp.*"),
               ElementsAre("blocks.0.mlp.experts.gate_up.lora_b [768, 2]", "blocks.0.mlp.experts.down.lora_b [512, 2]"));
@@ -122,7 +134,56 @@ TEST(ExpertModels, TargetsThatEndLikeAMatrixOfExpertsNameIt) {
   EXPECT_EQ(adapters("all-linear").size(), 4U + 3U + 7U);
   for (const char* target : {"gate_proj", "up_proj|mlp.experts.down_proj"}) {
     d.lora.targets = {target};
-    EXPECT_THAT(find_problem(d)->text, testing::HasSubstr("experts have the places \"mlp.experts.gate_up_proj\""));
+    EXPECT_THAT(
+        find_problem(d)->text,
+        testing::HasSubstr("would leave experts out, whose gate and up are one matrix; name \"mlp.experts.gate_up_proj\""));
+  }
+}
+
+// Only tokens whose targets are masked have the first feature, so it has no gradient, and the others' is that of their losses.
+TEST(ExpertLosses, AreThoseOfTokensWhoseTargetsCount) {
+  constexpr int64_t kCount = 6, kWidth = 3, kRouted = 4;
+  const auto router_gradient = [&](double balance, double z_loss, std::vector<int32_t> targets) {
+    const ExpertMlp layer(
+        {.hidden = kWidth, .experts = kRouted, .chosen = 2, .feed_forward = 2, .balance = balance, .z_loss = z_loss});
+    MemoryMeter meter;
+    Arena arena("activations", host_allocator(), meter, MemoryCategory::Activations, 1 << 16);
+    const auto kernels = kernels::make_cpu_kernels(1);
+    Values x, y(kCount * kWidth), dx(kCount * kWidth), dy(kCount * kWidth, 0);
+    for (int64_t t = 0; t < kCount; ++t)
+      for (int64_t i = 0; i < kWidth; ++i)
+        x.push_back(i == 0 && targets[t] >= 0 ? 0 : std::sin(static_cast<double>(3 * t + 2 * i + 1)));
+    const Microbatch microbatch{{}, {targets.data(), DType::Int32, {1, kCount}}};
+    Context context{*kernels, arena};
+    context.microbatch = &microbatch;
+    std::vector<Values> weights, gradients;
+    std::vector<ConstTensorView> weight_views;
+    std::vector<Gradient> gradient_views;
+    for (const ParameterSpec& spec : layer.parameters()) {
+      weights.emplace_back();
+      for (int64_t e = 0; e < spec.shape.elements(); ++e) weights.back().push_back(std::cos(static_cast<double>(e) * 1.7));
+      gradients.emplace_back(weights.back().size());
+    }
+    for (size_t i = 0; i < weights.size(); ++i) {
+      weight_views.push_back(view_of(weights[i], layer.parameters()[i].shape));
+      gradient_views.push_back({view_of(gradients[i], layer.parameters()[i].shape), false});
+    }
+    Saved saved;
+    const Shape shape{1, kCount, kWidth};
+    layer.forward(context, weight_views, view_of(x, shape), view_of(y, shape), saved);
+    layer.backward(context, weight_views, gradient_views, view_of(dy, shape), view_of(dx, shape), saved);
+    return gradients[0];
+  };
+  const std::vector<int32_t> masked{4, -1, 0, -1, -1, 2}, none{4, 1, 0, 1, 1, 2};
+  for (const auto& [balance, z_loss] : {std::pair(0.5, 0.0), {0.0, 0.5}}) {
+    const Values with_mask = router_gradient(balance, z_loss, masked), without = router_gradient(balance, z_loss, none);
+    double others = 0;
+    for (int64_t e = 0; e < kRouted; ++e) {
+      EXPECT_EQ(with_mask[e * kWidth], 0);
+      others += std::abs(with_mask[e * kWidth + 1]);
+    }
+    EXPECT_GT(others, 1e-3);
+    EXPECT_NE(with_mask[1], without[1]);
   }
 }
 

@@ -144,7 +144,7 @@ class ChoiceGradient {
     scale_ = static_cast<Sum>(args.gradient_scale.value());
     if (!args.counts.absent())
       balance_ = static_cast<Sum>(args.balance * static_cast<double>(experts_) /
-                                  (static_cast<double>(chosen_) * static_cast<double>(args.tokens))) *
+                                  (static_cast<double>(chosen_) * static_cast<double>(args.counts.as<int64_t>()[experts_]))) *
                  scale_;
   }
 
@@ -163,9 +163,10 @@ class ChoiceGradient {
     }
     for (int64_t k = 0; k < chosen_; ++k)
       dp_[chosen[k]] = static_cast<Sum>(rule.scale) * (rule.normalize ? (dweights[k] - along / sum) / sum : dweights[k]);
-    if (!args_.counts.absent()) add_balance(sigmoid);
+    const bool counts = args_.targets.absent() || args_.targets.as<int32_t>()[token] >= 0;
+    if (counts && !args_.counts.absent()) add_balance(sigmoid);
     through_scores(sigmoid);
-    if (args_.z_loss != 0) {
+    if (counts && args_.z_loss != 0) {
       // d/dz of logsumexp^2 is 2 logsumexp softmax(z), whatever the scores are.
       if (sigmoid) {
         find_scores(ExpertScore::Softmax, logits, scores_);
@@ -252,6 +253,17 @@ void compute(const OrderByExpert& args, int) {
       order[row] = static_cast<int32_t>(choice);
       places[choice] = row;
     }
+}
+
+void compute(const CountChoices& args, int) {
+  const int64_t chosen = args.chosen.shape[1], experts = args.counts.elements() - 1;
+  auto* const counts = args.counts.as<int64_t>();
+  std::fill_n(counts, experts + 1, int64_t{0});
+  for (int64_t token = 0; token < args.chosen.shape[0]; ++token) {
+    if (!args.targets.absent() && args.targets.as<int32_t>()[token] < 0) continue;
+    ++counts[experts];
+    for (int64_t k = 0; k < chosen; ++k) ++counts[args.chosen.as<int32_t>()[token * chosen + k]];
+  }
 }
 
 void compute(const CountRows& args, int) {

@@ -207,9 +207,10 @@ template <typename Sum>
 struct ChoiceGradient {
   const Sum *logits, *dweights;
   const int32_t* chosen;
-  const int64_t* counts;
+  const int64_t* counts;   // null: no balance loss
+  const int32_t* targets;  // null: all tokens count
   Sum scale;               // factor of the weights
-  double balance, z_loss;  // E / (K N) times the coefficient, the coefficient
+  double balance, z_loss;
   Number gradient_scale;
 };
 
@@ -251,7 +252,12 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
     dp[chosen[k]] = args.scale * (sizes.normalize ? (dweights[k] - along / sum) / sum : dweights[k]);
   });
   __syncwarp();
-  if (args.counts) add_balance(sizes, p, dp, args.counts, static_cast<Sum>(args.balance) * gradient_scale);
+  const bool is_counted = !args.targets || args.targets[token] >= 0;
+  if (is_counted && args.counts) {
+    const double balance = args.balance * static_cast<double>(experts) /
+                           (static_cast<double>(sizes.chosen) * static_cast<double>(args.counts[experts]));
+    add_balance(sizes, p, dp, args.counts, static_cast<Sum>(balance) * gradient_scale);
+  }
   // From gradients of scores to those of logits; from here on, a lane reads and writes its own experts.
   if (sizes.sigmoids) {
     for_each_of_lane(experts, [&](int e) { dp[e] *= p[e] * (Sum(1) - p[e]); });
@@ -262,7 +268,8 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
     for_each_of_lane(experts, [&](int e) { dp[e] = p[e] * (dp[e] - along); });
   }
   Sum factor = 0;
-  if (args.z_loss != 0) {
+  const bool has_z_loss = is_counted && args.z_loss != 0;
+  if (has_z_loss) {
     if (sizes.sigmoids) {
       for_each_of_lane(experts, [&](int e) { p[e] = logits[e]; });
       log_sum_exp = make_scores(false, p, experts);
@@ -270,7 +277,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
     factor = Sum(2) * static_cast<Sum>(args.z_loss) * gradient_scale * log_sum_exp;
   }
   for_each_of_lane(experts,
-                   [&](int e) { dlogits[token * experts + e] = narrow<T>(args.z_loss != 0 ? dp[e] + factor * p[e] : dp[e]); });
+                   [&](int e) { dlogits[token * experts + e] = narrow<T>(has_z_loss ? dp[e] + factor * p[e] : dp[e]); });
 }
 
 // The warps of a block that have enough shared memory, of which each needs `bytes`.
@@ -316,6 +323,22 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (threadIdx.x == 0) ends[int64_t{expert} * ranges + first + r] = next;
   }
+}
+
+// Each block counts some tokens in its shared memory. Sums of integers do not depend on their order.
+__global__ void __launch_bounds__(kThreads)
+    count_choices(const int32_t* chosen, const int32_t* targets, int64_t tokens, int per_token, int experts, int64_t* counts) {
+  TRIVET_DYNAMIC_SHARED(int, of_block);
+  for (int e = static_cast<int>(threadIdx.x); e <= experts; e += kThreads) of_block[e] = 0;
+  __syncthreads();
+  for (int64_t token = int64_t{blockIdx.x} * kThreads + threadIdx.x; token < tokens; token += int64_t{gridDim.x} * kThreads) {
+    if (targets && targets[token] < 0) continue;
+    atomicAdd(of_block + experts, 1);
+    for (int k = 0; k < per_token; ++k) atomicAdd(of_block + chosen[token * per_token + k], 1);
+  }
+  __syncthreads();
+  for (int e = static_cast<int>(threadIdx.x); e <= experts; e += kThreads)
+    if (of_block[e] != 0) add_atomically(counts + e, of_block[e]);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -533,14 +556,13 @@ void compute(const ChooseExpertsBackward& args, const Launch& launch) {
   const auto run = [&]<typename Sum, typename T>() {
     const int64_t bytes = 2 * sizes.experts * static_cast<int64_t>(sizeof(Sum));
     const unsigned warps = warps_with(bytes);
-    const double balance = args.balance * static_cast<double>(sizes.experts) /
-                           (static_cast<double>(sizes.chosen) * static_cast<double>(args.tokens));
     const ChoiceGradient<Sum> gradient{data_of<Sum>(args.logits),
                                        data_of<Sum>(args.dweights),
                                        data_of<int32_t>(args.chosen),
                                        args.counts.absent() ? nullptr : data_of<int64_t>(args.counts),
+                                       args.targets.absent() ? nullptr : data_of<int32_t>(args.targets),
                                        static_cast<Sum>(args.rule.scale),
-                                       balance,
+                                       args.balance,
                                        args.z_loss,
                                        args.gradient_scale};
     TRIVET_LAUNCH((choose_backward<Sum, T>), static_cast<unsigned>((sizes.tokens + warps - 1) / warps), warps * kWarp,
@@ -566,6 +588,18 @@ void compute(const OrderByExpert& args, const Launch& launch) {
                   data_of<int32_t>(args.chosen), static_cast<int>(args.chosen.elements()), data_of<int32_t>(args.order),
                   data_of<int32_t>(args.places), data_of<int32_t>(args.ends));
   }
+}
+
+void compute(const CountChoices& args, const Launch& launch) {
+  const int64_t experts = args.counts.elements() - 1, tokens = args.chosen.shape[0];
+  compute(Zero{args.counts}, launch);
+  if (tokens == 0) return;
+  const int64_t bytes = (experts + 1) * static_cast<int64_t>(sizeof(int));
+  if (bytes > kSharedBytes) throw std::logic_error("count_choices: a GPU's shared memory is too small for so many experts");
+  constexpr int64_t kMostBlocks = 128;
+  TRIVET_LAUNCH(count_choices, static_cast<unsigned>(std::min(kMostBlocks, (tokens + kThreads - 1) / kThreads)), kThreads,
+                static_cast<size_t>(bytes), launch.stream, data_of<int32_t>(args.chosen), data_of<int32_t>(args.targets),
+                tokens, static_cast<int>(args.chosen.shape[1]), static_cast<int>(experts), data_of<int64_t>(args.counts));
 }
 
 void compute(const CountRows& args, const Launch& launch) {
