@@ -25,7 +25,7 @@ double work_on_empty_rows(const kernels::KernelCall& call) {
   return rows > 0 ? std::min(kTileRows - 1, kTileRows / 2 * experts / rows) : 0;
 }
 
-// What a round does with the rows of another rank (model/expert_exchange.h).
+// What a round does with the rows of another rank (model/expert_exchange.h); the narrow rows of adapters are left out.
 bool is_of_round(const kernels::KernelCall& call) {
   return multiplies_rows_of_experts(call) || call.kernel == "weighted_swiglu" || call.kernel == "weighted_swiglu_backward" ||
          call.kernel == "add_expert_bias";

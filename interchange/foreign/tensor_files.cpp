@@ -48,9 +48,10 @@ void read_elements(const ReadableFile& file, int64_t offset, DType stored, int64
 
 // Reads [first, first + count) of a tensor in MXFP4.
 void read_mxfp4(const Run& blocks, const Run& scales, int64_t first, int64_t count, float* to) {
-  constexpr std::array<float, 8> kValues{0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  constexpr std::array<float, 16> kValues{0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0F, -0.5, -1, -1.5, -2, -3, -4, -6};
   constexpr int kBias = 127, kNoNumber = 255;
   std::vector<uint8_t> bytes, exponents;
+  std::vector<float> factors;
   for (int64_t done = 0; done < count;) {
     const int64_t begin = (first + done) / kBlock, some = std::min(kConvertedAtOnce, first + count - begin * kBlock);
     const int64_t whole = (some + kBlock - 1) / kBlock, skipped = first + done - begin * kBlock;
@@ -58,11 +59,12 @@ void read_mxfp4(const Run& blocks, const Run& scales, int64_t first, int64_t cou
     exponents.resize(static_cast<size_t>(whole));
     blocks.file->read_exactly(blocks.offset_bytes + begin * kBlockBytes, std::as_writable_bytes(std::span(bytes)));
     scales.file->read_exactly(scales.offset_bytes + begin, std::as_writable_bytes(std::span(exponents)));
+    factors.clear();
+    for (const uint8_t exponent : exponents)
+      factors.push_back(exponent == kNoNumber ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, exponent - kBias));
     for (int64_t i = skipped; i < some; ++i) {
-      const int bits = bytes[static_cast<size_t>(i / 2)] >> (i % 2 * 4), exponent = exponents[static_cast<size_t>(i / kBlock)];
-      const float value = kValues[static_cast<size_t>(bits & 7)];
-      to[done++] = exponent == kNoNumber ? std::numeric_limits<float>::quiet_NaN()
-                                         : std::ldexp((bits & 8) != 0 ? -value : value, exponent - kBias);
+      const int bits = bytes[static_cast<size_t>(i / 2)] >> (i % 2 * 4);
+      to[done++] = kValues[static_cast<size_t>(bits & 15)] * factors[static_cast<size_t>(i / kBlock)];
     }
   }
 }
@@ -127,7 +129,8 @@ void TensorFiles::join_mxfp4(const std::string& name) {
   const auto blocks = tensors_.find(name + std::string(kBlocks)), scales = tensors_.find(name + std::string(kScales));
   const Shape of_blocks = blocks->second.info.shape, of_scales = scales->second.info.shape;
   const int last = static_cast<int>(of_blocks.dims()) - 1;
-  bool fits = last >= 1 && of_blocks[last] == kBlockBytes && of_scales.dims() == of_blocks.dims() - 1;
+  bool fits =
+      last >= 1 && of_blocks[last] == kBlockBytes && of_scales.dims() == of_blocks.dims() - 1 && of_scales.elements() > 0;
   for (int dim = 0; fits && dim < last; ++dim) fits = of_blocks[dim] == of_scales[dim];
   for (const Place* place : {&blocks->second, &scales->second})
     fits = fits && place->stored == DType::UInt8 && place->runs.size() == 1 && place->runs.front().repeats == 1;

@@ -6,8 +6,8 @@
 // MXFP4 (Open Compute Project, Microscaling Formats 1.0): 32 elements share a scale, a power of two. Two tensors of bytes,
 // which have the names of one and an ending each, hold it:
 //
-//   w_blocks [.., N / 32, 16]   two elements in a byte, the earlier one in its lower half: sign, 2 bits of exponent, 1 of
-//   fraction w_scales [.., N / 32]       the exponents + 127; 255: no number
+//   w_blocks [.., N / 32, 16]   two elements in a byte, the earlier in its lower half: sign, exponent (2 bits), fraction (1)
+//   w_scales [.., N / 32]       the exponents + 127; 255: no number
 #pragma once
 
 #include <cerrno>

@@ -423,6 +423,13 @@ void check_lora(const model::Description& description, const ExportOptions& opti
 }
 
 // Writes adapter_model.safetensors and adapter_config.json.
+bool states_quantization(FileSystem& models, const std::string& folder) {
+  const std::string path = folder + "/" + kConfigName;
+  if (models.kind(path) != EntryKind::File) return false;
+  const Json config = Json::parse(read_text(models, path, kConfigLimitBytes), nullptr, false);
+  return config.is_object() && config.contains("quantization_config") && !config.at("quantization_config").is_null();
+}
+
 Exported write_adapters(FileSystem& files, const TensorSource& weights, const model::Description& description,
                         const Architecture& architecture, const ExportOptions& options) {
   const PeftAdapters adapters = peft_adapters(architecture, description, options.like);
@@ -443,6 +450,10 @@ Exported write_adapters(FileSystem& files, const TensorSource& weights, const mo
   if (options.like.empty())
     exported.notes.emplace_back(
         "adapter_config.json names no base model; name the folder of the original model with --like to store its path");
+  else if (adapters.of_parameters && states_quantization(options.models ? *options.models : files, options.like))
+    exported.notes.emplace_back(
+        "the weights of --like are quantized, and PEFT finds no parameters of experts if transformers keeps them so: load the "
+        "model with quantization_config=Mxfp4Config(dequantize=True)");
   return exported;
 }
 

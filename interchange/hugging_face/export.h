@@ -38,11 +38,11 @@ struct Exported {
   std::vector<std::string> notes;  // things that a user of the model may miss
 };
 
-// With `like`, its config.json is kept as it is except for the dtype and a quantization, after a check that it describes the same model, and its
-// tokenizer files are copied; of a training with a chat template, generation also stops at the token that ends its answers.
-// With LoraExport::Peft only adapter_config.json and adapter_model.safetensors are written, and `like` is what they name as
-// their base model. `checkpoint`: a step, or a directory of checkpoints, whose newest step is taken. Throws ConfigError,
-// CheckpointError.
+// With `like`, its config.json is kept as it is except for the dtype and a quantization, after a check that it describes the
+// same model, and its tokenizer files are copied; of a training with a chat template, generation also stops at the token that
+// ends its answers. With LoraExport::Peft only adapter_config.json and adapter_model.safetensors are written, and `like` is
+// what they name as their base model. `checkpoint`: a step, or a directory of checkpoints, whose newest step is taken. Throws
+// ConfigError, CheckpointError.
 Exported export_model(FileSystem& files, const std::string& checkpoint, const ExportOptions& options);
 
 }  // namespace trivet::hugging_face

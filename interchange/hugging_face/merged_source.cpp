@@ -11,7 +11,7 @@ namespace trivet::hugging_face {
 using checkpoint::Piece;
 namespace {
 
-// The weights of the model's linear layers, by name.
+// Lists the parameters of the model by name.
 std::map<std::string, ParameterSpec> specs_of(const model::Model& model) {
   std::map<std::string, ParameterSpec> specs;
   for (size_t layer = 0; layer < model.layers.size(); ++layer)

@@ -1,5 +1,5 @@
-// The weights of a model with low-rank adapters, as those of a model without: W + scale B A, in float32 (model/adapters.h). A and
-// B of the last matrix that was read are kept for the next piece of it. Thread-safe.
+// The weights of a model with low-rank adapters, as those of a model without: W + scale B A, in float32 (model/adapters.h). A
+// and B of the last matrix that was read are kept for the next piece of it. Thread-safe.
 #pragma once
 
 #include <map>

@@ -140,6 +140,7 @@ PeftAdapters peft_adapters(const Architecture& architecture, const model::Descri
         modules.add(module, block, description.layers);
     }
   adapters.config = config_text(description.lora, modules.list(), parameters.list(), transposed, base_model);
+  adapters.of_parameters = !parameters.list().empty();
   return adapters;
 }
 

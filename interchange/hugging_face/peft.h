@@ -21,6 +21,7 @@ inline constexpr const char* kAdapterWeightsName = "adapter_model.safetensors";
 struct PeftAdapters {
   checkpoint::MappedSource::Table tensors;  // theirs, and where ours are; B of experts as PeftExperts shows them
   std::string config;                       // the text of adapter_config.json
+  bool of_parameters = false;               // some adapt parameters, not modules
 };
 
 // `base_model`: the folder or name of the model that they adapt, or "". Throws ConfigError if the architecture stores in one

@@ -3,6 +3,7 @@
 #include "engine/config/elasticity.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 

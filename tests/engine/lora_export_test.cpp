@@ -170,7 +170,7 @@ TEST_F(LoraExportTest, MergedWeightsHaveTheAdaptersProductAdded) {
   }
 }
 
-// Of each expert W += 0.5 B A. PEFT has columns of B in turns of experts, and gpt-oss rows in turns of gate and up.
+// Each expert has W += 0.5 B A. PEFT has columns of B in turns of experts, and gpt-oss rows in turns of gate and up.
 TEST_F(LoraExportTest, AdaptersOfExpertsAreMergedAndHaveTheFormOfPeft) {
   write_model(files, "/mixtral", small_mixtral(), file_of(small_mixtral_tensors()));
   write_model(files, "/gpt_oss", small_later("gpt_oss"), file_of(small_gpt_oss_tensors()));

@@ -147,6 +147,49 @@ TEST_F(Mxfp4, TheConfigMustSayWhatTheFilesHold) {
                   "key"));
 }
 
+// Published files have blocks and scales in several files, perhaps apart. An adapter is added to what they mean.
+TEST_F(Mxfp4, PartsLieInSeveralFilesAndMayBeAdapted) {
+  const std::string config = read_text(real_file_system(), kPacked + "config.json", 1 << 20),
+                    whole = read_text(real_file_system(), kPacked + "model.safetensors", 1 << 20);
+  write_model(files, "/whole", config, whole);
+  const checkpoint::SafetensorsHeader header =
+      checkpoint::parse_safetensors_header(whole, static_cast<int64_t>(whole.size()), "model.safetensors");
+  StoredTensors apart[2];
+  std::string map;
+  for (const checkpoint::TensorEntry& tensor : header.tensors) {
+    const bool second = tensor.name.ends_with("_scales");
+    const auto begin = whole.begin() + header.data_start + tensor.begin;
+    apart[second ? 1 : 0][tensor.name] = {tensor.dtype, tensor.shape, {begin, begin + tensor.end - tensor.begin}};
+    map += (map.empty() ? "\"" : ", \"") + tensor.name + "\": \"" + (second ? "b" : "a") + ".safetensors\"";
+  }
+  create_directories(files, "/parts");
+  write_text(files, "/parts/config.json", config);
+  write_text(files, "/parts/a.safetensors", file_of_bytes(apart[0]));
+  write_text(files, "/parts/b.safetensors", file_of_bytes(apart[1]));
+  write_text(files, "/parts/model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
+  create_directories(files, "/adapter");
+  write_text(
+      files, "/adapter/adapter_config.json",
+      R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "base_model_name_or_path": "/parts"})");
+  const std::string module = "base_model.model.model.layers.0.self_attn.q_proj.lora_";
+  write_text(files, "/adapter/adapter_model.safetensors",
+             file_of({{module + "A.weight", {2, 64}}, {module + "B.weight", {12, 2}}}));
+  const PretrainedModel one(files, "/whole"), parts(files, "/parts"), adapted(files, "/adapter");
+  const auto read = [](const PretrainedModel& model, const std::string& name) {
+    const Shape shape = model.weights().find(name)->shape;
+    std::vector<float> values(static_cast<size_t>(shape.elements()));
+    const checkpoint::Piece piece =
+        checkpoint::whole_box_piece(name, shape, 0, {values.data(), DType::Float32, {shape.elements()}});
+    model.weights().read({&piece, 1});
+    return values;
+  };
+  const std::string experts = "blocks.0.mlp.experts.gate_up.weight", attention = "blocks.0.attention.qkv.weight";
+  EXPECT_EQ(read(one, experts), read(parts, experts));
+  EXPECT_EQ(read(one, experts), read(adapted, experts));
+  EXPECT_EQ(read(one, attention), read(parts, attention));
+  EXPECT_NE(read(one, attention), read(adapted, attention));
+}
+
 // An export has ordinary weights, so its config.json must not say otherwise.
 TEST_F(Mxfp4, AnExportIsNotQuantized) {
   write_model(files, "/model", read_text(real_file_system(), kPacked + "config.json", 1 << 20),
