@@ -341,5 +341,16 @@ TEST(FindDisagreement, AddsUpShardsBeforeItComparesTensorRanks) {
   EXPECT_THAT(found->differing, ElementsAre(0, 1, 2, 3));
 }
 
+// Of four ranks, two have the first half of the experts: 0 and 2.
+TEST(WeightAudit, ComparesRanksWithTheSameExperts) {
+  Config config = audited_config(model::Type::Llama);
+  config.model.experts = {.count = 4, .per_token = 2, .feed_forward_size = 16};
+  config.parallel.expert = 2;
+  run({.ranks = 4, .steps = 2, .config = config});  // throws if they disagree
+  const std::string experts = "blocks.0.mlp.experts.down.weight";
+  EXPECT_THAT(message_after(flip_exponent, config, 4, 2, experts),
+              HasSubstr("ranks 0, 2 hold different weights and no majority says which is right, first in " + experts));
+}
+
 }  // namespace
 }  // namespace trivet::test
