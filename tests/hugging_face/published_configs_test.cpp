@@ -335,6 +335,15 @@ TEST(PublishedConfigs, WhatTheClassOfALatentModelDoesNotReadChangesNothing) {
               192 / std::pow(1 + 0.0707 * std::log(40), 4), 1e-9);
 }
 
+TEST(PublishedConfigs, AMultiplierOfScoresIsAWholeSizeIfItIsNextToOne) {
+  const auto size = [](const std::string& multiplier) {
+    const std::string config = kBlock + R"(, "model_type": "granite", "attention_multiplier": )" + multiplier;
+    return describe_model("{" + config + "}", "c").config.model.query_scale_size;
+  };
+  EXPECT_EQ(size("0.1"), 100);  // 1 / (0.1 x 0.1) is 99.99999999999999 in double
+  EXPECT_EQ(size("0.3"), 1 / (0.3 * 0.3));
+}
+
 TEST(PublishedConfigs, AHeadSizeThatIsNullFollowsFromTheOtherSizes) {
   for (const std::string type : {"seed_oss", "ministral3"})
     for (const auto& [head_dim, size] : {std::pair{"", 128}, {R"("head_dim": null, )", 64}, {R"("head_dim": 32, )", 32}}) {
