@@ -8,8 +8,11 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -20,6 +23,7 @@
 #include "interchange/hugging_face/low_rank.h"
 #include "interchange/hugging_face/model_files.h"
 #include "interchange/hugging_face/peft.h"
+#include "interchange/hugging_face/peft_parameters.h"
 
 namespace trivet::hugging_face {
 
@@ -27,6 +31,7 @@ using checkpoint::Piece, foreign::ModelSource;
 namespace {
 
 constexpr const char* kAdapterTorchName = "adapter_model.bin";
+constexpr std::string_view kOfExperts = ".mlp.experts", kWrapped = ".base_layer";
 constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight", kOfLinear = ".weight";
 
 bool has_file(FileSystem& files, const std::string& folder, const std::string& name) {
@@ -59,6 +64,7 @@ struct AdapterConfig {
   std::vector<std::pair<RegularExpression, int64_t>> ranks;  // by the ends of names
   std::optional<NamedModules> modules;                       // the modules that are adapted; none: every linear layer
   NamedModules excluded;
+  NamedModules parameters;      // that are adapted as such: "mlp.experts.down_proj", "mlp.shared_expert.up_proj.weight"
   std::vector<int64_t> layers;  // numbers of the layers that are adapted; empty: all
 
   int64_t rank_of(std::string_view module) const {
@@ -147,10 +153,11 @@ AdapterConfig read_adapter_config(FileSystem& files, const std::string& folder) 
   config.ranks = ranks_in(json, file);
   config.modules = modules_in(json, "target_modules", file);
   config.excluded = modules_in(json, "exclude_modules", file).value_or(NamedModules{});
+  config.parameters = {file.texts("target_parameters"), {}};
   config.layers = layers_of(json, file);
   file.require(file.text("bias", "none") == "none", "bias", "use \"none\"; biases of adapters are not read");
   for (const char* key : {"use_dora", "lora_bias", "use_qalora", "modules_to_save", "alpha_pattern", "trainable_token_indices",
-                          "layer_replication", "target_parameters"})
+                          "layer_replication"})
     file.require(file.is_off(key), key, "this is not read; merge the adapter with PEFT's merge_and_unload");
   check_beginning(json, file);
   // Keys about the training, and those that follow from the tensors.
@@ -187,6 +194,9 @@ struct Matrices {
   std::string a, b;  // names in the file of the adapter
   int64_t rank = 0;
   double scale = 0;
+  // Of experts: the parameter, and the place among its parts.
+  std::shared_ptr<const ParameterOfExperts> parameter = nullptr;
+  size_t part = 0;
 };
 
 class AdaptedFiles final : public ModelFiles {
@@ -196,7 +206,9 @@ class AdaptedFiles final : public ModelFiles {
     foreign::reading_files("is it a folder that PEFT saved?", [&] {
       add_tensors_of(adapter_.keep(files.open(folder + "/" + adapter_weights_in(files, folder))), adapter_);
     });
-    transposed_ = Json::parse(this->config()).value("model_type", "") == "gpt2";
+    const std::string type = Json::parse(this->config()).value("model_type", "");
+    transposed_ = type == "gpt2";
+    experts_have_inputs_first_ = type == "gpt_oss";
     for (const std::string& name : adapter_.names()) add(name, config);
     if (matrices_.empty())
       throw CheckpointError(ExitCode::Usage, fmt::format("{}/{} holds no matrices; restore the file that PEFT saved",
@@ -250,6 +262,8 @@ class AdaptedFiles final : public ModelFiles {
     }
     if (!name.starts_with(kPrefix) || !name.ends_with(kA))
       refuse(name, "is not read: it is no matrix of an adapter of a linear layer (base_model.model.MODULE.lora_A.weight)");
+    if (const std::string module = module_of(name); module.ends_with(kOfExperts) || module.ends_with(kWrapped))
+      return add_of_experts(name, config);
     const std::string b = name.substr(0, name.size() - kA.size()) + std::string(kB), weight = weight_of(name, kA);
     const checkpoint::TensorInfo *const first = adapter_.find(name), *const second = adapter_.find(b),
                                         *const whole = find(weight);
@@ -261,14 +275,53 @@ class AdaptedFiles final : public ModelFiles {
     if (!fits)
       refuse(name, fmt::format("{} and its lora_B {} do not fit the weight {}", to_string(first->shape),
                                to_string(second->shape), to_string(whole->shape)));
-    check_says_so(name, first->shape[0], config);
-    const auto rank = static_cast<double>(first->shape[0]);
-    matrices_[weight] = {name, b, first->shape[0], config.alpha / (config.rank_stabilized ? std::sqrt(rank) : rank)};
+    const std::string module = module_of(name), parameter = module + std::string(kOfLinear);
+    check_says_so(name, first->shape[0], config.parameters.hold(parameter) ? parameter : module, config);
+    if (config.parameters.hold(parameter)) adapted_parameters_.insert(parameter);
+    matrices_[weight] = {name, b, first->shape[0], scale_of(first->shape[0], config)};
+  }
+
+  static double scale_of(int64_t rank, const AdapterConfig& config) {
+    const auto r = static_cast<double>(rank);
+    return config.alpha / (config.rank_stabilized ? std::sqrt(r) : r);
+  }
+
+  // The parameter that a pair of matrices adapts: that of down_proj wraps that of gate_up_proj, if there are both.
+  std::string parameter_of_experts(const std::string& name, const AdapterConfig& config) const {
+    std::string experts = module_of(name);
+    const bool wrapped = experts.ends_with(kWrapped);
+    if (wrapped) experts.resize(experts.size() - kWrapped.size());
+    const std::string gate_up = experts + ".gate_up_proj", down = experts + ".down_proj";
+    const bool wraps = adapter_.find(fmt::format("{}{}{}{}", kPrefix, experts, kWrapped, kA)) != nullptr;
+    if (wrapped) return gate_up;
+    if (wraps) return down;
+    if (config.parameters.hold(gate_up) && config.parameters.hold(down))
+      refuse(name, "is one of two adapters of these experts, as \"target_parameters\" say; restore the file with both");
+    return config.parameters.hold(gate_up) ? gate_up : down;
+  }
+
+  void add_of_experts(const std::string& name, const AdapterConfig& config) {
+    const std::string parameter = parameter_of_experts(name, config);
+    const std::string b = name.substr(0, name.size() - kA.size()) + std::string(kB);
+    const auto found = find_parameter(*this, parameter, experts_have_inputs_first_);
+    if (!found) refuse(name, fmt::format("adapts \"{}\", which {} does not hold", printable(parameter), source()));
+    if (!adapter_.find(b)) refuse(name, "has no lora_B that belongs to it");
+    const Shape first = adapter_.find(name)->shape, second = adapter_.find(b)->shape;
+    const int64_t rank = first.dims() == 2 ? first[0] / found->experts : 0;
+    const bool fits = rank > 0 && second.dims() == 2 && first == Shape{rank * found->experts, found->in} &&
+                      second == Shape{found->out, rank * found->experts};
+    if (!fits)
+      refuse(name, fmt::format("{} and its lora_B {} do not fit {} experts of {} outputs and {} inputs", to_string(first),
+                               to_string(second), found->experts, found->out, found->in));
+    check_says_so(name, rank, parameter, config);
+    adapted_parameters_.insert(parameter);
+    const auto shared = std::make_shared<const ParameterOfExperts>(*found);
+    for (size_t part = 0; part < found->parts.size(); ++part)
+      matrices_[found->parts[part].tensor] = {name, b, rank, scale_of(rank, config), shared, part};
   }
 
   // PEFT makes its matrices from the config and would not load, or not use, others.
-  void check_says_so(const std::string& name, int64_t rank, const AdapterConfig& config) const {
-    const std::string module = module_of(name);
+  void check_says_so(const std::string& name, int64_t rank, const std::string& module, const AdapterConfig& config) const {
     if (const int64_t said = config.rank_of(module); rank != said)
       refuse(name, fmt::format(
                        "has rank {}, but {} says {} (\"r\", \"rank_pattern\"); restore the file that belongs to these weights",
@@ -280,6 +333,7 @@ class AdaptedFiles final : public ModelFiles {
                          "to these weights",
                          layer, kAdapterConfigName));
     const bool is_excluded = config.excluded.hold(module);
+    if (config.parameters.hold(module)) return;
     if (is_excluded || (config.modules && !config.modules->hold(module)))
       refuse(name,
              fmt::format("adapts a module that \"{}_modules\" of {} {}; restore the file that belongs to these weights",
@@ -297,6 +351,9 @@ class AdaptedFiles final : public ModelFiles {
               return NamedModules{{end}, {}}.hold(module_of(one.second.a));
             }))
           missing.push_back("the module " + printable(end));
+    for (const std::string& end : config.parameters.ends)
+      if (std::ranges::none_of(adapted_parameters_, [&](const std::string& one) { return NamedModules{{end}, {}}.hold(one); }))
+        missing.push_back("the parameter " + printable(end));
     for (const int64_t layer : config.layers)
       if (std::ranges::none_of(matrices_, [&](const auto& one) { return layer_of(module_of(one.second.a)) == layer; }))
         missing.push_back(fmt::format("layer {}", layer));
@@ -329,6 +386,7 @@ class AdaptedFiles final : public ModelFiles {
 
   // A weight that is stored [inputs, outputs] gets the transpose, A^T B^T.
   void add_product(const Piece& piece, const Matrices& matrices) const {
+    if (matrices.parameter) return add_to_experts(piece, matrices);
     const std::vector<float> a = read_matrix(matrices.a, transposed_), b = read_matrix(matrices.b, transposed_);
     add_low_rank(piece, {.a = transposed_ ? b : a,
                          .b = transposed_ ? a : b,
@@ -337,10 +395,45 @@ class AdaptedFiles final : public ModelFiles {
                          .scale = matrices.scale});
   }
 
+  // The matrices of a parameter are kept for the next piece of it, of which there is one for each expert or more.
+  void add_to_experts(const Piece& piece, const Matrices& matrices) const {
+    const std::scoped_lock lock(mutex_);
+    if (kept_ != matrices.a) {
+      kept_.clear();  // also if a read fails
+      a_ = read_matrix(matrices.a, false);
+      b_ = read_matrix(matrices.b, false);
+      kept_ = matrices.a;
+      kept_part_.clear();
+    }
+    const PartOfExperts& part = matrices.parameter->parts[matrices.part];
+    if (kept_part_ != part.tensor) {
+      added_ = added_to(part, *matrices.parameter, a_, b_, matrices.rank);
+      kept_part_ = part.tensor;
+    }
+    Piece flat = piece;  // as a matrix, of whose box of three dims TransposedExperts reads all
+    if (piece.shape.dims() == 3) {
+      if (piece.box_shape != piece.shape) throw std::logic_error("adapted files: a part of a tensor of three dims");
+      flat.shape = flat.box_shape = {piece.shape[0] * piece.shape[1], piece.shape[2]};
+      flat.box_start = {0, 0};
+    }
+    add_low_rank(flat, {.a = added_.a,
+                        .b = added_.b,
+                        .rank = matrices.rank,
+                        .rows = added_.rows,
+                        .scale = matrices.scale,
+                        .matrices = added_.matrices});
+  }
+
   foreign::TensorFiles adapter_;
+  std::set<std::string> adapted_parameters_;
+  mutable std::mutex mutex_;
+  mutable std::string kept_, kept_part_;  // the names of what `a_` and `added_` belong to
+  mutable std::vector<float> a_, b_;
+  mutable AddedMatrices added_;
   std::vector<std::string> adapter_notes_;
   std::map<std::string, Matrices> matrices_;  // matrices of adapted weights
   bool transposed_ = false;                   // GPT-2's are
+  bool experts_have_inputs_first_ = false;
 };
 
 [[noreturn]] void refuse_folder(const std::string& folder, const std::string& what) {

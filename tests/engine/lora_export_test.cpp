@@ -213,6 +213,76 @@ TEST_F(LoraExportTest, AdaptersOfExpertsAreMergedAndHaveTheFormOfPeft) {
   }
 }
 
+// All forms in which files have experts: one by one with both names, together, and together with inputs first.
+TEST_F(LoraExportTest, AFolderOfPeftHasTheWeightsOfTheMergedModel) {
+  struct Case {
+    std::string name, config;
+    std::map<std::string, Shape> tensors;
+    std::vector<std::string> targets;
+  };
+  const std::vector<std::string> all{"all-linear", ".*mlp.experts.*"};
+  for (const auto& [name, config, tensors, targets] :
+       {Case{"mixtral", small_mixtral(), small_mixtral_tensors(), all},
+        Case{"qwen3", small_qwen3_moe(), small_qwen3_moe_tensors(), all},
+        Case{"fused", small_qwen3_moe(), small_fused_experts(), all},
+        Case{"gpt_oss", small_later("gpt_oss"), small_gpt_oss_tensors(), all},
+        Case{"shared", small_dots1(), small_dots1_tensors(), all},
+        Case{"down", small_later("gpt_oss"), small_gpt_oss_tensors(), {"mlp.experts.down_proj"}},
+        Case{"gate_up", small_qwen3_moe(), small_qwen3_moe_tensors(), {"mlp.experts.gate_up_proj"}}}) {
+    write_model(files, "/" + name, config, file_of(tensors));
+    save(name, targets);
+    exported(name, {.output = "/merged-" + name, .lora = LoraExport::Merged});
+    exported(name, {.output = "/peft-" + name, .like = "/" + name, .lora = LoraExport::Peft});
+    const PretrainedModel merged(files, "/merged-" + name), adapted(files, "/peft-" + name), before(files, "/" + name);
+    EXPECT_THAT(adapted.notes(), testing::Not(testing::Contains(HasSubstr("no weights")))) << name;
+    const model::Model model = model::build(before.description());
+    int changed = 0;
+    for (size_t layer = 0; layer < model.layers.size(); ++layer)
+      for (size_t i = 0; i < model.layers[layer]->parameters().size(); ++i) {
+        const std::string full = parameter_name(model, layer, i);
+        const std::vector<float> values = read_all(adapted.weights(), full);
+        EXPECT_EQ(values, read_all(merged.weights(), full)) << name << " " << full;
+        changed += values == read_all(before.weights(), full) ? 0 : 1;
+      }
+    EXPECT_EQ(changed, targets.size() > 1 ? (name == "shared" ? 6 : 4) : 1) << name;
+  }
+}
+
+TEST_F(LoraExportTest, BrokenAdaptersOfExpertsAreNamed) {
+  write_model(files, "/mixtral", small_mixtral(), file_of(small_mixtral_tensors()));
+  const std::string experts = "base_model.model.model.layers.0.mlp.experts.", inner = experts + "base_layer.";
+  const auto message = [&](std::map<std::string, Shape> tensors, const std::string& parameters) -> std::string {
+    create_directories(files, "/adapter");
+    write_text(files, "/adapter/adapter_config.json",
+               R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": [], "base_model_name_or_path": "/mixtral",
+                   "target_parameters": [)" +
+                   parameters + "]}");
+    write_text(files, "/adapter/adapter_model.safetensors", file_of(tensors));
+    try {
+      const PretrainedModel model(files, "/adapter");
+      return model.notes().back();
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  const std::string a = "lora_A.weight", b = "lora_B.weight", down = "\"experts.down_proj\"",
+                    both = down + ", \"gate_up_proj\"";
+  EXPECT_THAT(message({{experts + a, {4, 6}}, {experts + b, {8, 4}}}, down), HasSubstr("was added to 2 weights"));
+  EXPECT_THAT(message({{experts + a, {4, 6}}, {experts + b, {8, 4}}}, both),
+              HasSubstr("is one of two adapters of these experts"));
+  EXPECT_THAT(message({{experts + a, {4, 6}}, {experts + b, {8, 4}}}, "\"gate_up_proj\""),
+              HasSubstr("do not fit 2 experts of 12 outputs and 8 inputs"));
+  EXPECT_THAT(message({{experts + a, {4, 6}}}, down), HasSubstr("has no lora_B that belongs to it"));
+  EXPECT_THAT(message({{experts + a, {2, 6}}, {experts + b, {8, 2}}}, down),
+              HasSubstr("has rank 1, but adapter_config.json says 2"));
+  EXPECT_THAT(message({{inner + a, {4, 8}}, {inner + b, {12, 4}}}, down), HasSubstr("does not name"));
+  const std::string other = "base_model.model.model.layers.1.mlp.experts.";
+  EXPECT_THAT(message({{other + a, {4, 6}}, {other + b, {8, 4}}}, down),
+              HasSubstr("adapts \"model.layers.1.mlp.experts.down_proj\""));
+  EXPECT_THAT(message({{inner + a, {4, 8}}, {inner + b, {12, 4}}}, both),
+              HasSubstr("names the parameter experts.down_proj, for which the adapter has no weights"));
+}
+
 TEST_F(LoraExportTest, AnAdapterOfDownAloneIsNotWrapped) {
   model::Description d = model::with_defaults({.type = model::Type::Llama,
                                                .layers = 3,

@@ -2,7 +2,7 @@
 """Writes tests/golden/hf: a tiny random model of each architecture, saved by transformers, with what transformers computes from it.
 
     python3 tests/golden/hf_reference.py tests/golden/hf [ARCHITECTURE...]
-    python3 tests/golden/hf_reference.py --adapters tests/golden/adapters      models with a low-rank adapter, saved by PEFT
+    python3 tests/golden/hf_reference.py --adapters tests/golden/adapters [NAME...]      models with a low-rank adapter, saved by PEFT
 
 Each folder holds config.json and model.safetensors as transformers saves them (in several files for one of them), and
 golden.safetensors: tokens, targets (-1 does not count), logits, loss, the norm of the loss's gradient and that of each parameter's
@@ -190,6 +190,7 @@ def write_mxfp4(folder, config_class, arguments):
     write_golden(folder, read)
 
 
+EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 # name of the folder -> (class of the config, arguments, arguments of LoraConfig)
 ADAPTERS = {
     "llama": ("LlamaConfig", SMALL, dict(r=4, lora_alpha=8, target_modules="all-linear", use_rslora=True)),
@@ -197,6 +198,10 @@ ADAPTERS = {
                                 embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0),
              dict(r=2, lora_alpha=3, target_modules=["c_attn", "c_proj"], rank_pattern={"c_attn": 3}, fan_in_fan_out=True)),
     "phi3": ("Phi3Config", SMALL, dict(r=3, lora_alpha=5, target_modules=["qkv_proj", "down_proj"])),
+    # Files have Mixtral's experts one by one.
+    "mixtral": ("MixtralConfig", dict(SMALL, num_attention_heads=2, num_local_experts=3, num_experts_per_tok=2),
+                dict(r=2, lora_alpha=3, target_modules=["q_proj"], target_parameters=EXPERTS)),
+    "gpt-oss": ("GptOssConfig", MODELS["gpt-oss"][1], dict(r=2, lora_alpha=3, target_modules=[], target_parameters=EXPERTS[:1])),
 }
 
 
@@ -237,7 +242,7 @@ def write_golden(folder, model):
 def main(target, names):
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
     if target == "--adapters":
-        for name in ADAPTERS:
+        for name in names[1:] or ADAPTERS:
             write_adapted(os.path.join(names[0], name), *ADAPTERS[name])
         return
     for name in names or [*MODELS, *MXFP4]:

@@ -1,0 +1,43 @@
+// Adapters of experts in files of PEFT (peft.h), and the tensors of a model that they change. These hold experts in one of the
+// forms of fused_experts.h and transposed_experts.h.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "interchange/foreign/tensor_files.h"
+#include "interchange/hugging_face/low_rank.h"
+
+namespace trivet::hugging_face {
+
+// One tensor of the model: rows of one expert, or all experts.
+struct PartOfExperts {
+  std::string tensor;
+  int64_t expert = -1;        // -1: all, one after another
+  int64_t first = 0;          // of the rows of B that are its
+  int64_t rows = 0;           // of an expert
+  bool inputs_first = false;  // it is stored [E, in, out]
+};
+
+// A parameter of all experts, [out, in] of each: "model.layers.3.mlp.experts.gate_up_proj".
+struct ParameterOfExperts {
+  int64_t experts = 0, out = 0, in = 0;
+  std::vector<PartOfExperts> parts;
+};
+
+// Finds its tensors, whose names may lack their first part ("model."); none: the files have no such experts. `inputs_first`:
+// those that are not in MXFP4 are stored so.
+std::optional<ParameterOfExperts> find_parameter(const foreign::TensorFiles& files, const std::string& parameter,
+                                                 bool inputs_first);
+
+// The two matrices of PEFT, A[r E, in] and B[out, r E], as they are added to a part: with rows of B from rank 0 to r in turns
+// of experts.
+struct AddedMatrices {
+  std::vector<float> a, b;  // of a LowRankProduct
+  int64_t rows = 0, matrices = 1;
+};
+AddedMatrices added_to(const PartOfExperts& part, const ParameterOfExperts& parameter, const std::vector<float>& a,
+                       const std::vector<float>& b, int64_t rank);
+
+}  // namespace trivet::hugging_face
