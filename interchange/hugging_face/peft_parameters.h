@@ -15,7 +15,7 @@ namespace trivet::hugging_face {
 struct PartOfExperts {
   std::string tensor;
   int64_t expert = -1;        // -1: all, one after another
-  int64_t first = 0;          // of the rows of B that are its
+  int64_t first = 0;          // the first of its rows of B
   int64_t rows = 0;           // of an expert
   bool inputs_first = false;  // it is stored [E, in, out]
 };
@@ -31,8 +31,7 @@ struct ParameterOfExperts {
 std::optional<ParameterOfExperts> find_parameter(const foreign::TensorFiles& files, const std::string& parameter,
                                                  bool inputs_first);
 
-// The two matrices of PEFT, A[r E, in] and B[out, r E], as they are added to a part: with rows of B from rank 0 to r in turns
-// of experts.
+// The low-rank product that a part gets from the matrices of PEFT, A[r E, in] and B[out, r E] (peft_experts.h).
 struct AddedMatrices {
   std::vector<float> a, b;  // of a LowRankProduct
   int64_t rows = 0, matrices = 1;
