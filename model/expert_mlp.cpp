@@ -278,7 +278,7 @@ void ExpertMlp::compute_on_ranks(Context& context, const comm::RankAxis& ranks, 
                            exchange.send(round, first_rows(row_weights, sent), weights_there), numbers.first(count)};
     experts.activate(there, wide.view().row_range(0, count), activated.view().row_range(0, count), low);
     experts.apply_down(activated.view().row_range(0, count), there.ends, result.view().row_range(0, count));
-    if (ranks_.down > 0 && (!sum.parts().absent() || sum.adds_parts())) {
+    if (ranks_.down > 0 && sum.adds_parts()) {
       const TensorView part = parts_there.view().row_range(0, count);
       experts.apply_down_adapter(LowRows(low).down, there.ends, part);
       return_part(exchange, round, sum, part, result.view().row_range(0, count));
@@ -432,7 +432,7 @@ void ExpertMlp::through_experts_on_ranks(const BackwardPass& pass, const comm::R
                                        low.gate_up, dlow.gate_up);
         of_gate_up_adapter->end(last);
       }
-      if (of_gate_up_adapter && (!sum.parts().absent() || sum.adds_parts())) {
+      if (of_gate_up_adapter && sum.adds_parts()) {
         experts.backward_input_adapter(dlow.gate_up, there.ends, of_count(parts_there));
         return_part(exchange, round, sum, of_count(parts_there), of_count(dx_there));
       }

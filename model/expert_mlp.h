@@ -48,7 +48,7 @@ class ExpertMlp : public Layer {
     bool correction_bias = false;                       // ChooseExperts::bias, a parameter that no gradient changes
     double bias_update_rate = 0;                        // ParameterUpdate::rate of it
     double balance = 0, z_loss = 0;                     // coefficients of losses (kernels/experts.h, ChooseExpertsBackward)
-    Adapters::Options gate_up_adapters, down_adapters;  // of whole matrices
+    Adapters::Options gate_up_adapters, down_adapters;  // one for a whole matrix
     Adapters::Options shared_up_adapters, shared_down_adapters;
     double init_deviation = 0.02, init_deviation_out = 0.02;
   };
@@ -112,7 +112,7 @@ class ExpertMlp : public Layer {
   void through_choice(const BackwardPass& pass, ConstTensorView dy, TensorView dweights, TensorView dlogits) const;
   void through_shared(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_gate(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
-  // Those of a matrix, of its bias and its adapter.
+  // Make the gradients of a matrix, its bias and its adapter.
   void make_down_gradients(Context&, Gradients, ConstTensorView dy_rows, ConstTensorView dlow, const Saved&) const;
   void make_gate_up_gradients(Context&, Gradients, ConstTensorView dwide, ConstTensorView dlow, const Saved&) const;
   // W, all weights [T, E] of this rank's tokens, and what belongs to the biases that they multiply.
@@ -132,9 +132,9 @@ class ExpertMlp : public Layer {
   Options options_;
   std::unique_ptr<Mlp> shared_;
   SubLayers sub_layers_;
-  LowMemory::Ranks ranks_;                         // of the adapters; 0: there is none
+  LowMemory::Ranks ranks_;                         // ranks of the adapters; 0: there is none
   size_t bias_ = 0, gate_ = 0;                     // places among the parameters, if there are such
-  size_t gate_up_adapter_ = 0, down_adapter_ = 0;  // of A; B follows it
+  size_t gate_up_adapter_ = 0, down_adapter_ = 0;  // the places of A; B follows it
   int shared_index_ = -1;
 };
 

@@ -28,8 +28,8 @@ class RowSum {
   TensorView partial() const { return over_ranks_.partial(); }  // [T K, H]
   // The place of second parts, [T K, H]; absent: they go to partial(), by add_part.
   TensorView parts() const { return parts_.empty() ? TensorView{} : parts_.view(); }
-  // Checks whether this rank adds them there; otherwise another tensor rank does.
-  bool adds_parts() const { return !axis_ || axis_->rank() == 0; }
+  // Checks whether this rank has to compute them; otherwise another tensor rank adds them.
+  bool adds_parts() const { return !parts_.empty() || !axis_ || axis_->rank() == 0; }
   void add_part(ConstTensorView part, TensorView rows) const;
   void start(ConstTensorView places);
   void finish() { of_tokens_.finish(); }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kConvertedAtOnce = int64_t{1} << 18;  // elements
 constexpr std::string_view kBlocks = "_blocks", kScales = "_scales";
-constexpr int64_t kBlock = 32, kBlockBytes = kBlock / 2;  // of MXFP4
+constexpr int64_t kBlock = 32, kBlockBytes = kBlock / 2;  // elements of MXFP4 with one scale
 
 bool is_read_as_float(DType dtype) { return dtype == DType::Float32 || dtype == DType::BFloat16 || dtype == DType::Float16; }
 

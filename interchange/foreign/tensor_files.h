@@ -82,7 +82,7 @@ class TensorFiles : public checkpoint::TensorSource {
     DType stored;
     checkpoint::TensorInfo info;
     std::vector<Run> runs;
-    std::vector<Run> scales{};  // of MXFP4, whose runs are of bytes: both in one run
+    std::vector<Run> scales{};  // only with MXFP4, where both are one run of bytes
   };
   void join_mxfp4(const std::string& name);
   void read_piece(const Place& place, const checkpoint::Piece& piece) const;

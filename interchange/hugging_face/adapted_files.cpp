@@ -194,7 +194,7 @@ struct Matrices {
   std::string a, b;  // names in the file of the adapter
   int64_t rank = 0;
   double scale = 0;
-  // Of experts: the parameter, and the place among its parts.
+  // The parameter of experts that they adapt, if it is one, and the place among its parts.
   std::shared_ptr<const ParameterOfExperts> parameter = nullptr;
   size_t part = 0;
 };

@@ -1,6 +1,6 @@
 // Low-rank adapters in the format of PEFT: a folder with adapter_config.json and adapter_model.safetensors, whose tensors are
-// named base_model.model.MODULE.lora_A.weight [r, in] and base_model.model.MODULE.lora_B.weight [out, r]. Those of experts are
-// of a parameter, not of a module, and one wraps the other (peft_experts.h):
+// named base_model.model.MODULE.lora_A.weight [r, in] and base_model.model.MODULE.lora_B.weight [out, r]. Experts
+// have adapters of parameters, not of modules, and one wraps the other (peft_experts.h):
 //
 //   MODULE                                       its parameter (target_parameters)
 //   model.layers.3.mlp.experts.base_layer        gate_up_proj; without base_layer if down_proj has no adapter

@@ -9,7 +9,7 @@ namespace trivet::hugging_face {
 namespace {
 
 constexpr std::string_view kExperts = ".experts.", kMlp = ".mlp";
-constexpr int64_t kBlock = 32;  // of MXFP4
+constexpr int64_t kBlock = 32;  // elements of MXFP4 with one scale
 
 // The name that the files have for it, or "".
 std::string name_in(const foreign::TensorFiles& files, const std::string& name) {
@@ -49,7 +49,12 @@ std::optional<ParameterOfExperts> find_one_by_one(const foreign::TensorFiles& fi
     if (parameter.experts == 0) continue;
     parameter.out = 0;
     for (const PartOfExperts& part : parameter.parts) parameter.out += part.expert == 0 ? part.rows : 0;
-    return parameter;
+    const size_t of_expert = parameter.parts.size() / static_cast<size_t>(parameter.experts);
+    for (size_t i = 0; i < parameter.parts.size(); ++i) {
+      const PartOfExperts &part = parameter.parts[i], &like = parameter.parts[i % of_expert];
+      if (part.rows != like.rows || files.find(part.tensor)->shape != files.find(like.tensor)->shape) return {};
+    }
+    return parameter.out > 0 ? std::optional(parameter) : std::nullopt;
   }
   return {};
 }
@@ -60,13 +65,13 @@ std::optional<ParameterOfExperts> find_parameter(const foreign::TensorFiles& fil
                                                  bool inputs_first) {
   if (const std::string tensor = name_in(files, parameter); !tensor.empty()) {
     const Shape& shape = files.find(tensor)->shape;
-    if (shape.dims() != 3) return {};
+    if (shape.dims() != 3 || shape.elements() == 0) return {};
     const int64_t out = shape[inputs_first ? 2 : 1], in = shape[inputs_first ? 1 : 2];
     return ParameterOfExperts{shape[0], out, in, {{.tensor = tensor, .rows = out, .inputs_first = inputs_first}}};
   }
   if (const std::string blocks = name_in(files, parameter + "_blocks"); !blocks.empty()) {
     const Shape& shape = files.find(blocks)->shape;
-    if (shape.dims() != 4) return {};
+    if (shape.dims() != 4 || shape.elements() == 0) return {};
     const std::string tensor = blocks.substr(0, blocks.size() - std::string_view("_blocks").size());
     return ParameterOfExperts{shape[0], shape[1], shape[2] * kBlock, {{.tensor = tensor, .rows = shape[1]}}};
   }

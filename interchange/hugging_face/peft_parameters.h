@@ -16,7 +16,7 @@ struct PartOfExperts {
   std::string tensor;
   int64_t expert = -1;        // -1: all, one after another
   int64_t first = 0;          // the first of its rows of B
-  int64_t rows = 0;           // of an expert
+  int64_t rows = 0;           // the outputs of an expert in it
   bool inputs_first = false;  // it is stored [E, in, out]
 };
 
@@ -27,13 +27,13 @@ struct ParameterOfExperts {
 };
 
 // Finds its tensors, whose names may lack their first part ("model."); none: the files have no such experts. `inputs_first`:
-// those that are not in MXFP4 are stored so.
+// those that are not in MXFP4 are stored so. Experts of unequal shapes count as none.
 std::optional<ParameterOfExperts> find_parameter(const foreign::TensorFiles& files, const std::string& parameter,
                                                  bool inputs_first);
 
 // The low-rank product that a part gets from the matrices of PEFT, A[r E, in] and B[out, r E] (peft_experts.h).
 struct AddedMatrices {
-  std::vector<float> a, b;  // of a LowRankProduct
+  std::vector<float> a, b;  // LowRankProduct::a and b
   int64_t rows = 0, matrices = 1;
 };
 AddedMatrices added_to(const PartOfExperts& part, const ParameterOfExperts& parameter, const std::vector<float>& a,

@@ -276,6 +276,16 @@ TEST_F(LoraExportTest, BrokenAdaptersOfExpertsAreNamed) {
   EXPECT_THAT(message({{experts + a, {2, 6}}, {experts + b, {8, 2}}}, down),
               HasSubstr("has rank 1, but adapter_config.json says 2"));
   EXPECT_THAT(message({{inner + a, {4, 8}}, {inner + b, {12, 4}}}, down), HasSubstr("does not name"));
+  auto uneven = small_mixtral_tensors();
+  uneven["model.layers.0.block_sparse_moe.experts.1.w2.weight"] = {9, 6};
+  write_model(files, "/mixtral", small_mixtral(), file_of(uneven));
+  EXPECT_THAT(message({{experts + a, {4, 6}}, {experts + b, {8, 4}}}, down),
+              HasSubstr("adapts \"model.layers.0.mlp.experts.down_proj\", which /mixtral does not hold"));
+  auto none = small_mixtral_tensors();
+  none["model.layers.0.mlp.experts.down_proj"] = {0, 8, 6};
+  write_model(files, "/mixtral", small_mixtral(), file_of(none));
+  EXPECT_THAT(message({{experts + a, {4, 6}}, {experts + b, {8, 4}}}, down), HasSubstr("which /mixtral does not hold"));
+  write_model(files, "/mixtral", small_mixtral(), file_of(small_mixtral_tensors()));
   const std::string other = "base_model.model.model.layers.1.mlp.experts.";
   EXPECT_THAT(message({{other + a, {4, 6}}, {other + b, {8, 4}}}, down),
               HasSubstr("adapts \"model.layers.1.mlp.experts.down_proj\""));
